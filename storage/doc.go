@@ -1,0 +1,32 @@
+// Package storage reads datasets and keeps results: everything of draftmill
+// that is a file.
+//
+// Four subjects, each in files of its own:
+//
+//   - datasets in (dataset*.go): Parquet, Arrow IPC and JSON Lines as one
+//     stream of rows. Parquet and Arrow files of users are parsed in a child
+//     process with a memory limit, because the Arrow library can panic in
+//     goroutines of its own, or allocate without bound, on a damaged file.
+//   - shards (shard.go): rows on their way through a queue, an Arrow record
+//     batch as an IPC stream with a checksum behind it.
+//   - tables out (completion.go, loop.go, table*.go): completions and the log of every
+//     draft-verify loop as Parquet. FORMAT.md is their specification.
+//   - jobs (job.go, commit.go, reconcile.go, finalize.go): the output folder, and the
+//     protocol by which a shard's files become results exactly once.
+//
+// Invariants:
+//
+//   - A file under completions/ or loops/ is whole and was fsynced before it
+//     got its name. A shard is committed at one instant, the hard link of its
+//     manifest, and the first writer wins; whatever is interrupted after that
+//     instant is rolled forward by whoever looks next.
+//   - _SUCCESS exists only while every planned shard is committed and
+//     manifest.json lists it.
+//   - Rows are keyed by (row, sample), never by an id that a user chose.
+//   - No input, however damaged, ends the process: it becomes one error.
+//
+// The package knows Arrow and the file system, and nothing of models, queues
+// or sampling. The commit protocol follows the temporary-file, sync, rename
+// discipline of Prometheus' tsdb (compact.go) and the first-committer-wins
+// manifests of lake formats such as Apache Iceberg.
+package storage
