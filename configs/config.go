@@ -1,0 +1,170 @@
+package configs
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// The values of [Config.Mode].
+const (
+	ModeArS  = "ars"  // autoregressive sampling: the target alone
+	ModeSpS  = "sps"  // speculative sampling: draft and target
+	ModeBoth = "both" // the one after the other, for comparison
+)
+
+// Config is everything that submit and worker can be told. [Load] fills it;
+// fields that belong to the other command keep their defaults. The tags are the
+// names in the YAML file.
+type Config struct {
+	// Dataset is the input file: Parquet, Arrow IPC or JSON Lines.
+	Dataset string `mapstructure:"dataset"`
+	// PromptColumn and IDColumn name the dataset's columns; empty means
+	// recognized by the well-known names (HumanEval's, XSum's).
+	PromptColumn string `mapstructure:"prompt_column"`
+	IDColumn     string `mapstructure:"id_column"`
+	// Template makes the prompt from a row's columns; see [Config.TemplateText].
+	Template string `mapstructure:"template"`
+	// Limit is the number of rows to take from the dataset's head; 0 means all.
+	Limit int `mapstructure:"limit"`
+	// ShardRows is the number of rows in one message of the queue, at least 1.
+	ShardRows int `mapstructure:"shard_rows"`
+	// Out is the folder under which every job has a folder of its name.
+	Out string `mapstructure:"out"`
+	// Job names the job; empty leaves the name to submit.
+	Job string `mapstructure:"job"`
+	// Mode is one of [ModeArS], [ModeSpS] and [ModeBoth].
+	Mode string `mapstructure:"mode"`
+
+	// Target and Draft are model folders. Draft is empty where a target was
+	// named and no draft.
+	Target string `mapstructure:"target"`
+	Draft  string `mapstructure:"draft"`
+	// K is the lookahead, the number of tokens drafted per loop: 0 to 64.
+	K int `mapstructure:"k"`
+
+	Sampling Sampling `mapstructure:"sampling"`
+	NATS     NATS     `mapstructure:"nats"`
+	ORT      ORT      `mapstructure:"ort"`
+	Log      Log      `mapstructure:"log"`
+
+	// Workers is the number of in-process workers that submit starts beside
+	// its embedded queue, at least 1. It has no meaning with NATS.URL.
+	Workers int `mapstructure:"workers"`
+	// Detach makes submit return once the shards are queued.
+	Detach bool `mapstructure:"detach"`
+	// JSON prints the summary as JSON on stdout, the progress on stderr.
+	JSON bool `mapstructure:"json"`
+	// MaxAttempts is how often a shard is tried before it goes to the dead
+	// letters, at least 1.
+	MaxAttempts int `mapstructure:"max_attempts"`
+	// DrainTimeout is how long a stopping worker may still finish its shard.
+	DrainTimeout time.Duration `mapstructure:"drain_timeout"`
+
+	origin map[string]string // path to the place that set it; no entry: default
+}
+
+// Sampling says how tokens are drawn, alike for target and draft.
+type Sampling struct {
+	// Temperature divides the logits; 0 means greedy. Finite, not negative.
+	Temperature float64 `mapstructure:"temperature"`
+	// TopK keeps the k most probable tokens; 0 means off.
+	TopK int `mapstructure:"top_k"`
+	// TopP is the nucleus: 0 < TopP <= 1, where 1 means off.
+	TopP float64 `mapstructure:"top_p"`
+	// Seed is the key of every coin of the job.
+	Seed uint64 `mapstructure:"seed"`
+	// N is the number of samples per prompt, at least 1.
+	N int `mapstructure:"n"`
+	// MaxNewTokens bounds a completion, at least 1.
+	MaxNewTokens int `mapstructure:"max_new_tokens"`
+	// Stop ends a completion before the first of these texts; taken as they
+	// are, escapes only where YAML knows them ("\n" in double quotes).
+	Stop []string `mapstructure:"stop"`
+}
+
+// NATS says where the queue is.
+type NATS struct {
+	// URL is one server or several with commas between; empty means the
+	// server embedded in submit. A worker needs one.
+	URL string `mapstructure:"url"`
+	// Credentials is a .creds file (a user's JWT and seed).
+	Credentials string `mapstructure:"credentials"`
+	// TLSCA, TLSCert and TLSKey are PEM files: authorities to trust, and a
+	// client certificate with its key.
+	TLSCA   string `mapstructure:"tls_ca"`
+	TLSCert string `mapstructure:"tls_cert"`
+	TLSKey  string `mapstructure:"tls_key"`
+	// AckWait is the time without a heartbeat after which a shard is given to
+	// another worker.
+	AckWait time.Duration `mapstructure:"ack_wait"`
+	// StoreDir is the embedded server's folder; empty leaves it to submit.
+	StoreDir string `mapstructure:"store_dir"`
+}
+
+// ORT says which ONNX Runtime runs the models, and on what.
+type ORT struct {
+	// Library is the shared library; empty means the one that make fetched.
+	Library string `mapstructure:"library"`
+	// Threads is the number of threads of one worker's models; 0 leaves the
+	// choice to the worker.
+	Threads int `mapstructure:"threads"`
+	// Device is cpu, cuda, cuda:N or webgpu. Whether the library can do it is
+	// for the engine to say.
+	Device string `mapstructure:"device"`
+	// ProviderOptions go to the device's execution provider word for word,
+	// upper and lower case kept.
+	ProviderOptions map[string]string `mapstructure:"provider_options"`
+}
+
+// Log says what is written to stderr.
+type Log struct {
+	Level  string `mapstructure:"level"`  // debug, info, warn or error
+	Format string `mapstructure:"format"` // text or json
+}
+
+// Modes lists the modes to run, in order: [ModeBoth] is [ModeArS], [ModeSpS].
+func (c Config) Modes() []string {
+	if c.Mode == ModeBoth {
+		return []string{ModeArS, ModeSpS}
+	}
+	return []string{c.Mode}
+}
+
+// NeedsDraft reports whether a mode to run needs a draft model.
+func (c Config) NeedsDraft() bool { return c.Mode != ModeArS }
+
+// TemplateText returns the template's text: that of the file named after a
+// leading '@', else the value itself. It is Go's text/template over the row's
+// columns, as in "Summarize: {{.document}}"; empty means the prompt column as
+// it is. (An inline template that begins with '@' can be written {{"@"}}.)
+// The error is a [*UsageError].
+func (c Config) TemplateText() (string, error) {
+	name, isFile := strings.CutPrefix(c.Template, "@")
+	if !isFile {
+		return c.Template, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", c.usage("template", err, "cannot read %s: %v; name a file after '@'", name, cause(err))
+	}
+	return string(text), nil
+}
+
+// Origin says where the setting at path was given: a flag, a variable, a file
+// with its line, or "default".
+func (c Config) Origin(path string) string {
+	if place, ok := c.origin[path]; ok {
+		return place
+	}
+	return "default"
+}
+
+// IsSet reports whether the setting at path was given anywhere.
+func (c Config) IsSet(path string) bool { return c.origin[path] != "" }
+
+// usage is the error of the setting at path, with the place that gave it.
+func (c Config) usage(path string, err error, format string, args ...any) *UsageError {
+	return &UsageError{Key: path, Origin: c.Origin(path), Msg: fmt.Sprintf(format, args...), Err: err}
+}

@@ -1,0 +1,113 @@
+package configs
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const envPrefix = "DRAFTMILL_"
+
+// users says which commands take a setting's flag.
+type users int
+
+const (
+	neither users = iota // file and environment only
+	submit
+	worker
+	both
+)
+
+// key is one setting. Its default's type is its flag's type.
+type key struct {
+	path  string
+	flag  string
+	on    users
+	def   any
+	usage string
+}
+
+// env is the setting's variable: sampling.top_p is DRAFTMILL_SAMPLING_TOP_P.
+func (k key) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+}
+
+// keys is every setting, in the order in which it is printed. A test holds it
+// against the fields of Config.
+var keys = []key{
+	{"dataset", "dataset", submit, "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines"},
+	{"prompt_column", "prompt-column", submit, "", "column `NAME` of the prompts (default: recognized by name)"},
+	{"id_column", "id-column", submit, "", "column `NAME` of the row ids (default: recognized by name)"},
+	{"template", "template", submit, "", "prompt `TEXT` in Go's text/template over the columns, such as 'Summarize: {{.document}}', or @FILE"},
+	{"limit", "limit", submit, 0, "take the first `N` rows only; 0 takes all"},
+	{"shard_rows", "shard-rows", submit, 16, "`N` rows per shard"},
+	{"out", "out", both, "out", "output `DIR`; a job writes into DIR/JOB"},
+	{"job", "job", submit, "", "job `NAME`: letters, digits, '_' and '-' (default: named by submit)"},
+	{"mode", "mode", submit, ModeBoth, "`MODE`: ars, sps or both"},
+	{"target", "target", both, "testdata/demo/target", "target model `DIR`"},
+	{"draft", "draft", both, "testdata/demo/draft", "draft model `DIR`"},
+	{"k", "k", submit, 4, "lookahead: draft `N` tokens per loop"},
+
+	{"sampling.temperature", "temperature", submit, 1.0, "temperature `T`; 0 is greedy"},
+	{"sampling.top_k", "top-k", submit, 0, "sample from the `N` most probable tokens; 0 is off"},
+	{"sampling.top_p", "top-p", submit, 1.0, "sample from the nucleus of probability `P`; 1 is off"},
+	{"sampling.seed", "seed", submit, uint64(0), "seed `N` of every coin"},
+	{"sampling.n", "n", submit, 1, "`N` samples per prompt"},
+	{"sampling.max_new_tokens", "max-new-tokens", submit, 128, "at most `N` tokens per completion"},
+	{"sampling.stop", "stop", submit, []string(nil), "end a completion before `TEXT`, taken as it is (a new line is $'\\n' in the shell); repeatable"},
+
+	{"nats.url", "nats", both, "", "NATS server `URL` (submit's default: an embedded server)"},
+	{"nats.credentials", "", neither, "", ""},
+	{"nats.tls_ca", "", neither, "", ""},
+	{"nats.tls_cert", "", neither, "", ""},
+	{"nats.tls_key", "", neither, "", ""},
+	{"nats.ack_wait", "", neither, 30 * time.Second, ""},
+	{"nats.store_dir", "", neither, "", ""},
+
+	{"ort.library", "ort-library", both, "", "ONNX Runtime's shared library `FILE` (default: the one that make fetched)"},
+	{"ort.threads", "threads", both, 0, "`N` threads per worker; 0 lets the worker choose"},
+	{"ort.device", "device", both, "cpu", "`DEVICE`: cpu, cuda, cuda:N or webgpu"},
+	{"ort.provider_options", "", neither, map[string]string(nil), ""},
+
+	{"workers", "workers", submit, 1, "`N` in-process workers beside the embedded server"},
+	{"detach", "detach", submit, false, "queue the shards and return (needs --nats)"},
+	{"json", "json", submit, false, "print the summary as JSON on stdout, progress on stderr"},
+	{"max_attempts", "", neither, 5, ""},
+	{"drain_timeout", "", neither, 30 * time.Second, ""},
+
+	{"log.level", "log-level", both, "info", "log `LEVEL`: debug, info, warn or error"},
+	{"log.format", "", neither, "text", ""},
+}
+
+// SubmitFlags registers the flags of submit.
+func SubmitFlags(fs *pflag.FlagSet) { register(fs, submit) }
+
+// WorkerFlags registers the flags of worker.
+func WorkerFlags(fs *pflag.FlagSet) { register(fs, worker) }
+
+func register(fs *pflag.FlagSet, who users) {
+	fs.String("config", "", "configuration `FILE` (YAML)")
+	for _, k := range keys {
+		if k.on != who && k.on != both {
+			continue
+		}
+		switch def := k.def.(type) {
+		case string:
+			fs.String(k.flag, def, k.usage)
+		case bool:
+			fs.Bool(k.flag, def, k.usage)
+		case int:
+			fs.Int(k.flag, def, k.usage)
+		case uint64:
+			fs.Uint64(k.flag, def, k.usage)
+		case float64:
+			fs.Float64(k.flag, def, k.usage)
+		case []string:
+			fs.StringArray(k.flag, def, k.usage)
+		default:
+			panic(fmt.Sprintf("configs: no flag for %s of type %T", k.path, def))
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// MaxK is the largest lookahead.
+const MaxK = 64
+
+var (
+	// A job's name is a folder's and one token of a NATS subject: no dots.
+	jobName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+	deviceName = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?|webgpu)$`)
+	modes      = []string{ModeArS, ModeSpS, ModeBoth}
+	logLevels  = []string{"debug", "info", "warn", "error"}
+	logFormats = []string{"text", "json"}
+	natsScheme = []string{"nats", "tls", "ws", "wss"}
+)
+
+// ValidateSubmit checks what submit needs: every range, and that the files and
+// folders it names are there. The first thing wrong is returned as a
+// [*UsageError].
+func (c Config) ValidateSubmit() error {
+	p := &problems{c: c}
+	p.values()
+	p.submitValues()
+	p.files()
+	p.submitFiles()
+	return p.err()
+}
+
+// ValidateWorker checks what worker needs: every range, a NATS server and a
+// target, and that the files and folders it names are there. A draft may be
+// missing: a worker without one can still serve jobs of mode ars. The first
+// thing wrong is returned as a [*UsageError].
+func (c Config) ValidateWorker() error {
+	p := &problems{c: c}
+	p.values()
+	p.workerValues()
+	p.files()
+	return p.err()
+}
+
+// problems keeps the first thing that is wrong with c.
+type problems struct {
+	c     Config
+	first *UsageError
+}
+
+func (p *problems) err() error {
+	if p.first == nil {
+		return nil // not a nil *UsageError inside an error
+	}
+	return p.first
+}
+
+// must notes a problem with the setting at path unless ok.
+func (p *problems) must(ok bool, path, format string, args ...any) {
+	if !ok && p.first == nil {
+		p.first = p.c.usage(path, nil, format, args...)
+	}
+}
+
+func (p *problems) atLeast(path string, value, low int) {
+	p.must(value >= low, path, "want %d or more, got %d", low, value)
+}
+
+func (p *problems) oneOf(path, value string, allowed []string) {
+	p.must(slices.Contains(allowed, value), path, "want one of %s, got %q", strings.Join(allowed, ", "), value)
+}
+
+// values checks the settings that both commands share.
+func (p *problems) values() {
+	c := p.c
+	p.must(c.Out != "", "out", "want a folder; name one with --out")
+	p.must(c.ORT.Threads >= 0 && c.ORT.Threads <= 1024, "ort.threads", "want 0 to 1024, got %d", c.ORT.Threads)
+	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)
+	p.serverURLs()
+	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")
+	p.must(c.NATS.AckWait >= 100*time.Millisecond, "nats.ack_wait", "want 100ms or more, got %v", c.NATS.AckWait)
+	p.must(c.DrainTimeout >= 0, "drain_timeout", "want 0s or more, got %v", c.DrainTimeout)
+	p.atLeast("max_attempts", c.MaxAttempts, 1)
+	p.oneOf("log.level", c.Log.Level, logLevels)
+	p.oneOf("log.format", c.Log.Format, logFormats)
+}
+
+func (p *problems) submitValues() {
+	c, s := p.c, p.c.Sampling
+	p.must(c.Dataset != "", "dataset", "want a dataset; name a file with --dataset")
+	p.atLeast("limit", c.Limit, 0)
+	p.atLeast("shard_rows", c.ShardRows, 1)
+	p.must(c.Job == "" || jobName.MatchString(c.Job), "job",
+		"want 1 to 64 letters, digits, '_' and '-', the first a letter or digit, got %q", c.Job)
+	p.oneOf("mode", c.Mode, modes)
+	p.must(c.Target != "", "target", "want a target model beside the draft; name its folder with --target")
+	p.must(c.Draft != "" || !c.NeedsDraft(), "draft",
+		"want a draft model for mode %s; name its folder with --draft, or use --mode ars", c.Mode)
+	p.must(c.K >= 0 && c.K <= MaxK, "k", "want 0 to %d, got %d", MaxK, c.K)
+	// Each comparison is false for NaN.
+	p.must(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64, "sampling.temperature", "want 0 (greedy) or more, got %v", s.Temperature)
+	p.must(s.TopP > 0 && s.TopP <= 1, "sampling.top_p", "want more than 0 and at most 1 (off), got %v", s.TopP)
+	p.atLeast("sampling.top_k", s.TopK, 0)
+	p.atLeast("sampling.n", s.N, 1)
+	p.atLeast("sampling.max_new_tokens", s.MaxNewTokens, 1)
+	p.must(!slices.Contains(s.Stop, ""), "sampling.stop", "want texts that are not empty: an empty one would stop at once")
+	p.atLeast("workers", c.Workers, 1)
+	p.must(!c.Detach || c.NATS.URL != "", "detach",
+		"want a NATS server: the embedded one ends with submit; name one with --nats")
+}
+
+func (p *problems) workerValues() {
+	p.must(p.c.NATS.URL != "", "nats.url", "want a NATS server; name it with --nats")
+	p.must(p.c.Target != "", "target", "want a target model beside the draft; name its folder with --target")
+}
+
+// serverURLs checks nats.url, which may list several servers, each with or
+// without its scheme, as nats.go takes them.
+func (p *problems) serverURLs() {
+	if p.c.NATS.URL == "" {
+		return
+	}
+	for server := range strings.SplitSeq(p.c.NATS.URL, ",") {
+		u, err := parseServer(server)
+		p.must(err == nil && u.Hostname() != "" && slices.Contains(natsScheme, u.Scheme), "nats.url",
+			"want a URL such as nats://host:4222, got %q", redact(server))
+	}
+}
+
+func parseServer(server string) (*url.URL, error) {
+	server = strings.TrimSpace(server)
+	if !strings.Contains(server, "://") {
+		server = "nats://" + server
+	}
+	return url.Parse(server)
+}
+
+// files checks that what both commands read is there.
+func (p *problems) files() {
+	c := p.c
+	p.folder("target", c.Target, "name a model folder with --target")
+	if c.IsSet("draft") || c.NeedsDraft() {
+		p.folder("draft", c.Draft, "name a model folder with --draft")
+	}
+	p.file("ort.library", c.ORT.Library)
+	p.file("nats.credentials", c.NATS.Credentials)
+	p.file("nats.tls_ca", c.NATS.TLSCA)
+	p.file("nats.tls_cert", c.NATS.TLSCert)
+	p.file("nats.tls_key", c.NATS.TLSKey)
+	if info, err := os.Stat(c.Out); err == nil {
+		p.must(info.IsDir(), "out", "%s is no folder; name another one with --out", c.Out)
+	}
+}
+
+func (p *problems) submitFiles() {
+	p.file("dataset", p.c.Dataset)
+	text, err := p.c.TemplateText()
+	if err == nil {
+		_, err = template.New("template").Parse(text)
+		if err != nil {
+			err = p.c.usage("template", err, "%s", strings.TrimPrefix(err.Error(), "template: "))
+		}
+	}
+	var usage *UsageError
+	if errors.As(err, &usage) && p.first == nil {
+		p.first = usage
+	}
+}
+
+// file notes a problem unless path is empty or a file that can be opened.
+func (p *problems) file(key, path string) {
+	if path == "" || p.first != nil {
+		return
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		err = errors.New("it is a folder")
+	}
+	if err == nil {
+		var f *os.File
+		if f, err = os.Open(path); err == nil {
+			err = f.Close()
+		}
+	}
+	if err != nil {
+		p.first = p.c.usage(key, err, "cannot read %s: %v; name a file that is there", path, cause(err))
+	}
+}
+
+// folder notes a problem unless path is empty or a folder.
+func (p *problems) folder(key, path, remedy string) {
+	if path == "" || p.first != nil {
+		return
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("it is no folder")
+	}
+	if err != nil {
+		p.first = p.c.usage(key, err, "cannot read %s: %v; %s", path, cause(err), remedy)
+	}
+}
