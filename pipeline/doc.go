@@ -1,0 +1,28 @@
+// Package pipeline is the job: it cuts a dataset into shards, publishes them,
+// decodes them and commits what came out, and it joins the mathematics of
+// spec with the files of storage.
+//
+// A shard's life, and the file that tells it:
+//
+//	submit.go    rows of the dataset -> shards on the queue -> wait -> _SUCCESS
+//	worker.go    take a shard, decode it, commit its files, acknowledge it
+//	shard.go     one shard: rows -> completions and loops
+//	decode.go    one sequence: the loop of Algorithm 2 (Chen et al. 2023)
+//	cache.go     one sequence's KV cache in one model: feeding and rolling back
+//	finish.go    where a completion ends: end-of-sequence, stop text, limits
+//	job.go       what a job is, and the metadata that travels with a shard
+//	ports.go     what the package asks of models and queues, as interfaces
+//
+// Invariants:
+//
+//   - Everything that decides a token is in the job's specification and the
+//     row: the models' digests, the sampling, the seed and the row's index. A
+//     redelivered shard or another worker decodes the same tokens.
+//   - A row that cannot be decoded becomes a row with an error. A shard that
+//     cannot be decoded is retried, and set aside after MaxAttempts.
+//   - A shard is committed before it is acknowledged: a worker that dies in
+//     between leaves a shard that is delivered again and found done.
+//
+// The package knows neither ONNX Runtime nor NATS: cmd passes in what
+// implements the interfaces of ports.go.
+package pipeline

@@ -1,0 +1,76 @@
+package pipeline
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/draftmill/draftmill/pipeline/tokenize"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// ending watches a completion grow, token by token, and says where it ends.
+type ending struct {
+	eos    []int32
+	stop   []string
+	limit  int // tokens
+	stream *tokenize.Stream
+
+	text      strings.Builder
+	longest   int // of the stop sequences, in bytes
+	tokens    int
+	reason    string // empty while the completion goes on
+	stoppedBy string
+	cut       int // length of the text before the stop sequence
+}
+
+func newEnding(t *tokenize.Tokenizer, eos []int32, stop []string, limit int) *ending {
+	e := &ending{eos: eos, stop: stop, limit: limit, stream: t.NewStream()}
+	for _, s := range stop {
+		e.longest = max(e.longest, len(s))
+	}
+	return e
+}
+
+// push takes the next token and reports whether it is the last.
+func (e *ending) push(id int32) bool {
+	e.tokens++
+	if slices.Contains(e.eos, id) {
+		e.reason = storage.FinishEOS
+		e.append(e.stream.Flush())
+		return true
+	}
+	e.append(e.stream.Push(id))
+	if e.reason == "" && e.tokens >= e.limit {
+		e.reason = storage.FinishLength
+		e.append(e.stream.Flush())
+	}
+	return e.reason != ""
+}
+
+// append adds text and looks for a stop sequence that ends in it. The earliest
+// one counts; of two that start together, the longer.
+func (e *ending) append(more string) {
+	if more == "" {
+		return
+	}
+	from := max(0, e.text.Len()-e.longest+1)
+	e.text.WriteString(more)
+	tail := e.text.String()[from:]
+	at := -1
+	for _, s := range e.stop {
+		if i := strings.Index(tail, s); i >= 0 && (at < 0 || i < at || i == at && len(s) > len(e.stoppedBy)) {
+			at, e.stoppedBy = i, s
+		}
+	}
+	if at >= 0 {
+		e.reason, e.cut = storage.FinishStop, from+at
+	}
+}
+
+// completion is the text, without the stop sequence and what came with it.
+func (e *ending) completion() string {
+	if e.reason == storage.FinishStop {
+		return e.text.String()[:e.cut]
+	}
+	return e.text.String()
+}

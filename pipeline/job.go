@@ -1,0 +1,189 @@
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// Mode says how a job's rows are decoded.
+type Mode string
+
+const (
+	// ArS is autoregressive sampling: Algorithm 1 of Chen et al.
+	ArS Mode = "ars"
+	// SpS is speculative sampling: their Algorithm 2.
+	SpS Mode = "sps"
+)
+
+// Job is the specification of a job: everything that decides its tokens, and
+// nothing else. Two submissions with equal jobs are the same job. Where its
+// files and models lie is a [Place].
+type Job struct {
+	Name         string        `json:"name"`
+	Dataset      Dataset       `json:"dataset"`
+	Modes        []Mode        `json:"modes"`
+	ShardRows    int           `json:"shard_rows"`
+	Target       Model         `json:"target"`
+	Draft        *Model        `json:"draft,omitempty"` // nil when Modes has no SpS
+	K            int           `json:"k"`               // lookahead of SpS
+	Sampling     spec.Sampling `json:"sampling"`
+	Seed         uint64        `json:"seed"`
+	Samples      int           `json:"samples"` // per row
+	MaxNewTokens int           `json:"max_new_tokens"`
+	Stop         []string      `json:"stop,omitempty"`
+}
+
+// Dataset names the rows of a job.
+type Dataset struct {
+	Name         string `json:"name"`   // base name of the file
+	SHA256       string `json:"sha256"` // of the file
+	PromptColumn string `json:"prompt_column"`
+	IDColumn     string `json:"id_column,omitempty"`
+	Template     string `json:"template,omitempty"`
+	Limit        int    `json:"limit,omitempty"` // 0: all rows
+}
+
+// Model names a model by what it is, not by where it lies.
+type Model struct {
+	Name   string `json:"name"`   // base name of its folder
+	Digest string `json:"digest"` // of its files
+}
+
+// Place says where a job's files and models are, for workers that see the same
+// file system as the submitter. A worker's own configuration goes before it.
+type Place struct {
+	Out    string `json:"out"` // absolute; the job's folder is Out/Name
+	Target string `json:"target"`
+	Draft  string `json:"draft,omitempty"`
+}
+
+// Has reports whether the job decodes in mode m.
+func (j *Job) Has(m Mode) bool {
+	for _, mode := range j.Modes {
+		if mode == m {
+			return true
+		}
+	}
+	return false
+}
+
+// Validate checks the settings that decoding relies on.
+func (j *Job) Validate() error {
+	switch {
+	case !nameable.MatchString(j.Name):
+		return fmt.Errorf("job name %q: use 1 to 64 letters, digits, '-' and '_', the first no '-'", j.Name)
+	case len(j.Modes) == 0:
+		return fmt.Errorf("job %s has no mode", j.Name)
+	case j.Has(SpS) && j.Draft == nil:
+		return fmt.Errorf("job %s: mode sps needs a draft model", j.Name)
+	case j.K < 0 || j.Has(SpS) && j.K < 1:
+		return fmt.Errorf("job %s: lookahead k = %d is not positive", j.Name, j.K)
+	case j.ShardRows < 1 || j.MaxNewTokens < 1:
+		return fmt.Errorf("job %s: shard_rows %d and max_new_tokens %d must be positive", j.Name, j.ShardRows, j.MaxNewTokens)
+	case j.Samples < 1 || j.Samples > spec.MaxSamples:
+		return fmt.Errorf("job %s: %d samples a row are not between 1 and %d", j.Name, j.Samples, spec.MaxSamples)
+	}
+	for _, s := range j.Stop {
+		if s == "" {
+			return fmt.Errorf("job %s: a stop sequence is empty", j.Name)
+		}
+	}
+	if err := j.Sampling.Validate(); err != nil {
+		return fmt.Errorf("job %s: %w", j.Name, err)
+	}
+	return nil
+}
+
+// Spec is the job's canonical JSON: what job.json keeps and compares.
+func (j *Job) Spec() ([]byte, error) { return json.MarshalIndent(j, "", "  ") }
+
+var nameable = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+
+var unnameable = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// DefaultName derives a name from the dataset's and from everything else in
+// the job, so that the same command is the same job.
+func (j *Job) DefaultName() (string, error) {
+	unnamed := *j
+	unnamed.Name = ""
+	b, err := unnamed.Spec()
+	if err != nil {
+		return "", fmt.Errorf("name the job: %w", err)
+	}
+	base, _, _ := strings.Cut(j.Dataset.Name, ".")
+	base = strings.Trim(unnameable.ReplaceAllString(base, "-"), "-")
+	if base == "" {
+		base = "job"
+	}
+	if len(base) > 40 {
+		base = base[:40]
+	}
+	sum := sha256.Sum256(b)
+	return base + "-" + hex.EncodeToString(sum[:4]), nil
+}
+
+// Key names one shard of one mode on the queue: job/mode/shard.
+func Key(job string, m Mode, shard int) string {
+	return fmt.Sprintf("%s/%s/%05d", job, m, shard)
+}
+
+// Keys of the metadata that travels in a shard's Arrow schema.
+const (
+	metaJob   = "draftmill.job"
+	metaPlace = "draftmill.place"
+	metaMode  = "draftmill.mode"
+)
+
+// encodeShard makes the message of one shard in one mode.
+func encodeShard(job *Job, place Place, m Mode, shard int, rows []storage.ShardRow) ([]byte, error) {
+	spec, err := job.Spec()
+	if err != nil {
+		return nil, fmt.Errorf("encode shard %d: %w", shard, err)
+	}
+	where, err := json.Marshal(place)
+	if err != nil {
+		return nil, fmt.Errorf("encode shard %d: %w", shard, err)
+	}
+	return storage.EncodeShard(storage.Shard{
+		Index: shard,
+		Rows:  rows,
+		Meta:  map[string]string{metaJob: string(spec), metaPlace: string(where), metaMode: string(m)},
+	})
+}
+
+// task is a decoded message: one shard of one mode.
+type task struct {
+	job   Job
+	place Place
+	mode  Mode
+	shard int
+	rows  []storage.ShardRow
+}
+
+func decodeTask(data []byte) (*task, error) {
+	shard, err := storage.DecodeShard(data)
+	if err != nil {
+		return nil, err
+	}
+	t := &task{mode: Mode(shard.Meta[metaMode]), shard: shard.Index, rows: shard.Rows}
+	if err := json.Unmarshal([]byte(shard.Meta[metaJob]), &t.job); err != nil {
+		return nil, fmt.Errorf("read the job in the metadata of shard %d: %w", t.shard, err)
+	}
+	if err := json.Unmarshal([]byte(shard.Meta[metaPlace]), &t.place); err != nil {
+		return nil, fmt.Errorf("read the place in the metadata of shard %d: %w", t.shard, err)
+	}
+	if err := t.job.Validate(); err != nil {
+		return nil, err
+	}
+	if !t.job.Has(t.mode) {
+		return nil, fmt.Errorf("shard %d is of mode %q, which job %s does not have", t.shard, t.mode, t.job.Name)
+	}
+	return t, nil
+}

@@ -1,0 +1,16 @@
+// Package report reads a finished job's tables and compares its modes: how
+// much faster speculative sampling (SpS) was than autoregressive sampling
+// (ArS), what acceptance it had, and what theory predicts from that.
+//
+// Everything is computed from the files that the job committed, nothing from
+// what a process remembers: a report made later, elsewhere, says the same.
+//
+// Definitions (storage/FORMAT.md has the columns they rest on):
+//
+//	mean token time   sum of decode time / sum of completion tokens, prefill left out
+//	acceptance rate   accepted / drafted tokens
+//	alpha             mean of sum min(p, q) over the examined positions: a loop's
+//	                  accepted tokens and, where there was one, its rejected one
+//	c                 draft time per drafted token / target time per ArS token
+//	theory            (1 - alpha^(K+1)) / ((1 - alpha)(K c + 1))
+package report

@@ -1,0 +1,155 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/draftmill/draftmill/spec/theory"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// Summary compares the modes of one job. Fields that need both modes are nil
+// when the job has one.
+type Summary struct {
+	Job   string           `json:"job"`
+	Dir   string           `json:"dir"`
+	K     int              `json:"k"`
+	Modes map[string]*Mode `json:"modes"`
+
+	Speedup       *float64 `json:"speedup"`        // mean token time of ArS / of SpS
+	Alpha         *float64 `json:"alpha"`          // of the SpS mode
+	C             *float64 `json:"c"`              // t_draft / t_target
+	TheorySpeedup *float64 `json:"theory_speedup"` // from alpha, c and K
+	OfTheory      *float64 `json:"of_theory"`      // speedup / theory_speedup
+	Greedy        *Greedy  `json:"greedy,omitempty"`
+}
+
+// Mode sums up one mode. Times are of the workers' clocks, added up over all
+// workers.
+type Mode struct {
+	Samples          int64            `json:"samples"`
+	Errors           int64            `json:"errors"`
+	Finish           map[string]int64 `json:"finish"` // samples by finish reason
+	PromptTokens     int64            `json:"prompt_tokens"`
+	CompletionTokens int64            `json:"completion_tokens"`
+	MeanTokenMS      float64          `json:"mean_token_ms"`
+	TokensPerSecond  float64          `json:"tokens_per_second"` // per worker, prefill included
+	Loops            int64            `json:"loops"`
+	TokensPerLoop    float64          `json:"tokens_per_loop"`
+	Drafted          int64            `json:"drafted"`
+	Accepted         int64            `json:"accepted"`
+	AcceptanceRate   float64          `json:"acceptance_rate"` // accepted / drafted; 0 where nothing was drafted
+	Alpha            float64          `json:"alpha"`
+	AlphaSE          float64          `json:"alpha_se"`  // standard error, positions taken as independent
+	Positions        int64            `json:"positions"` // examined, what alpha is the mean over
+	DraftMS          float64          `json:"draft_ms"`  // per drafted token
+	ScoreMS          float64          `json:"score_ms"`  // per loop
+	SampleMS         float64          `json:"sample_ms"` // per loop
+	PrefillSeconds   float64          `json:"prefill_seconds"`
+	DecodeSeconds    float64          `json:"decode_seconds"`
+
+	decodeNS, prefillNS, totalNS, draftNS, scoreNS, sampleNS int64
+	overlap, overlapSquared                                  float64
+}
+
+// Summarize reads the tables of a job.
+func Summarize(job *storage.Job) (*Summary, error) {
+	var spec struct {
+		K        int      `json:"k"`
+		Modes    []string `json:"modes"`
+		Sampling struct {
+			Temperature float64 `json:"temperature"`
+		} `json:"sampling"`
+	}
+	if err := json.Unmarshal(job.Spec(), &spec); err != nil {
+		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
+	}
+	s := &Summary{Job: job.Name(), Dir: job.Dir(), K: spec.K, Modes: map[string]*Mode{}}
+	for _, name := range spec.Modes {
+		m := &Mode{Finish: map[string]int64{}}
+		if err := job.ReadCompletions(name, m.addCompletion); err != nil {
+			return nil, err
+		}
+		if err := job.ReadLoops(name, m.addLoop); err != nil {
+			return nil, err
+		}
+		m.finish()
+		s.Modes[name] = m
+	}
+	s.compare()
+	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && spec.Sampling.Temperature == 0 {
+		var err error
+		if s.Greedy, err = compareGreedy(job); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (m *Mode) addCompletion(c storage.Completion) error {
+	m.Samples++
+	m.Finish[c.FinishReason]++
+	if c.FinishReason == storage.FinishError {
+		m.Errors++
+		return nil
+	}
+	m.PromptTokens += int64(c.PromptTokens)
+	m.CompletionTokens += int64(c.CompletionTokens)
+	m.Drafted += int64(c.Drafted)
+	m.Accepted += int64(c.Accepted)
+	m.Loops += int64(c.Loops)
+	m.decodeNS += c.DecodeNS
+	m.prefillNS += c.PrefillNS
+	m.totalNS += c.TotalNS
+	m.draftNS += c.DraftNS
+	m.scoreNS += c.ScoreNS
+	m.sampleNS += c.SampleNS
+	return nil
+}
+
+func (m *Mode) addLoop(l storage.Loop) error {
+	for _, o := range l.Overlap[:min(len(l.Coins), len(l.Overlap))] {
+		m.overlap += o
+		m.overlapSquared += o * o
+		m.Positions++
+	}
+	return nil
+}
+
+func (m *Mode) finish() {
+	m.MeanTokenMS = ratio(float64(m.decodeNS)/1e6, m.CompletionTokens)
+	m.TokensPerSecond = ratio(float64(m.CompletionTokens)*1e9, m.totalNS)
+	m.TokensPerLoop = ratio(float64(m.CompletionTokens), m.Loops)
+	m.AcceptanceRate = ratio(float64(m.Accepted), m.Drafted)
+	m.DraftMS = ratio(float64(m.draftNS)/1e6, m.Drafted)
+	m.ScoreMS = ratio(float64(m.scoreNS)/1e6, m.Loops)
+	m.SampleMS = ratio(float64(m.sampleNS)/1e6, m.Loops)
+	m.PrefillSeconds = float64(m.prefillNS) / 1e9
+	m.DecodeSeconds = float64(m.decodeNS) / 1e9
+	m.Alpha = ratio(m.overlap, m.Positions)
+	if n := float64(m.Positions); n > 1 {
+		m.AlphaSE = math.Sqrt(max(0, m.overlapSquared/n-m.Alpha*m.Alpha) / (n - 1))
+	}
+}
+
+func (s *Summary) compare() {
+	ars, sps := s.Modes["ars"], s.Modes["sps"]
+	if sps != nil && sps.Positions > 0 {
+		s.Alpha = &sps.Alpha
+	}
+	if ars == nil || sps == nil || sps.MeanTokenMS == 0 || ars.ScoreMS == 0 || s.Alpha == nil {
+		return
+	}
+	speedup, c := ars.MeanTokenMS/sps.MeanTokenMS, sps.DraftMS/ars.ScoreMS
+	predicted := theory.Speedup(*s.Alpha, c, s.K)
+	of := speedup / predicted
+	s.Speedup, s.C, s.TheorySpeedup, s.OfTheory = &speedup, &c, &predicted, &of
+}
+
+func ratio(a float64, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / float64(b)
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// titles of the modes, in the order of their columns.
+var titles = []struct{ mode, title string }{{"ars", "ArS"}, {"sps", "SpS"}}
+
+// line is one row of the table: the same figure of every mode.
+type line struct {
+	name  string
+	value func(*Mode) string
+}
+
+// Table writes the comparison for people.
+func (s *Summary) Table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "\t")
+	var modes []*Mode
+	for _, c := range titles {
+		if m := s.Modes[c.mode]; m != nil {
+			fmt.Fprintf(t, "%s\t", c.title)
+			modes = append(modes, m)
+		}
+	}
+	fmt.Fprintln(t)
+	for _, l := range []line{
+		{"completions", func(m *Mode) string { return fmt.Sprint(m.Samples) }},
+		{"finished by", finishes},
+		{"tokens", func(m *Mode) string { return fmt.Sprint(m.CompletionTokens) }},
+		{"mean token time", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.MeanTokenMS) }},
+		{"tokens/s per worker", func(m *Mode) string { return fmt.Sprintf("%.0f", m.TokensPerSecond) }},
+		{"tokens per loop", func(m *Mode) string { return fmt.Sprintf("%.2f", m.TokensPerLoop) }},
+		{"accepted / drafted", func(m *Mode) string {
+			return drafted(m, fmt.Sprintf("%d / %d (%.1f%%)", m.Accepted, m.Drafted, 100*m.AcceptanceRate))
+		}},
+		{"alpha", func(m *Mode) string { return drafted(m, fmt.Sprintf("%.3f ± %.3f", m.Alpha, m.AlphaSE)) }},
+		{"draft, per token", func(m *Mode) string { return drafted(m, fmt.Sprintf("%.3f ms", m.DraftMS)) }},
+		{"score, per loop", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.ScoreMS) }},
+		{"sample, per loop", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.SampleMS) }},
+		{"prefill / decode", func(m *Mode) string { return fmt.Sprintf("%.2f / %.2f s", m.PrefillSeconds, m.DecodeSeconds) }},
+	} {
+		fmt.Fprintf(t, "%s\t", l.name)
+		for _, m := range modes {
+			fmt.Fprintf(t, "%s\t", l.value(m))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	var b strings.Builder
+	if s.Speedup != nil {
+		fmt.Fprintf(&b, "\nSpS is %.2fx as fast as ArS (mean token time). Theory: %.2fx from alpha %.3f, c %.3f, K %d; measured / theory %.2f.\n",
+			*s.Speedup, *s.TheorySpeedup, *s.Alpha, *s.C, s.K, *s.OfTheory)
+	}
+	if g := s.Greedy; g != nil {
+		fmt.Fprintf(&b, "Greedy: %d of %d completions are the same tokens in both modes.\n", g.Same, g.Same+int64(len(g.Divergences)))
+		for _, d := range g.Divergences[:min(len(g.Divergences), 10)] {
+			fmt.Fprintf(&b, "  row %d (%s) sample %d differs from token %d on, where the target's two best logits are %.2g apart\n",
+				d.Row, d.RowID, d.Sample, d.Token, d.Margin)
+		}
+		if more := len(g.Divergences) - 10; more > 0 {
+			fmt.Fprintf(&b, "  and %d more\n", more)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// drafted shows a figure of drafting, or a dash where nothing was drafted.
+func drafted(m *Mode, figure string) string {
+	if m.Drafted == 0 {
+		return "-"
+	}
+	return figure
+}
+
+// finishes lists how many completions ended for which reason, most first.
+func finishes(m *Mode) string {
+	reasons := make([]string, 0, len(m.Finish))
+	for r := range m.Finish {
+		reasons = append(reasons, r)
+	}
+	slices.SortFunc(reasons, func(a, b string) int {
+		if d := m.Finish[b] - m.Finish[a]; d != 0 {
+			return int(d)
+		}
+		return strings.Compare(a, b)
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%s %d", r, m.Finish[r])
+	}
+	return strings.Join(reasons, ", ")
+}

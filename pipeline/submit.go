@@ -1,0 +1,186 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/draftmill/draftmill/storage"
+)
+
+// Rows yields a dataset's rows in order, and io.EOF after the last.
+type Rows interface {
+	Next() (storage.Row, error)
+}
+
+// Submitter puts one job on the queue and sees it through.
+type Submitter struct {
+	Job       Job
+	Place     Place
+	Folder    *storage.Job
+	Publisher Publisher
+	// Rejected lists why shards of the job were set aside; may be nil.
+	Rejected func(ctx context.Context) ([]string, error)
+}
+
+// Published counts what Publish found and did, in shards over all modes.
+type Published struct {
+	Rows      int64 // of the dataset
+	Shards    int   // per mode
+	Fresh     int   // put on the queue now
+	Queued    int   // on the queue already
+	Committed int   // committed already
+}
+
+// Publish cuts the rows into shards and puts every one that is not committed
+// on the queue, the modes in turn, so that they run under like conditions. It
+// holds one shard of the dataset at a time, and ends by writing the job's
+// plan, which says when the job is complete.
+func (s *Submitter) Publish(ctx context.Context, rows Rows, progress func(Published)) (Published, error) {
+	var n Published
+	render, err := parseTemplate(s.Job.Dataset.Template)
+	if err != nil {
+		return n, err
+	}
+	shard := make([]storage.ShardRow, 0, s.Job.ShardRows)
+	for {
+		row, err := rows.Next()
+		last := errors.Is(err, io.EOF) || s.Job.Dataset.Limit > 0 && n.Rows == int64(s.Job.Dataset.Limit)
+		if err != nil && !last {
+			return n, err
+		}
+		if len(shard) == s.Job.ShardRows || last && len(shard) > 0 {
+			if err := s.publishShard(ctx, &n, shard); err != nil {
+				return n, err
+			}
+			progress(n)
+			shard = shard[:0]
+		}
+		if last {
+			break
+		}
+		r := storage.ShardRow{Row: row.Index, ID: row.ID, Prompt: row.Prompt, Null: row.Null}
+		if render != nil {
+			if r.Prompt, err = render(row.Fields); err != nil {
+				return n, fmt.Errorf("render the template for row %d: %w", row.Index, err)
+			}
+		}
+		shard = append(shard, r)
+		n.Rows++
+	}
+	if n.Rows == 0 {
+		return n, fmt.Errorf("the dataset %s has no rows", s.Job.Dataset.Name)
+	}
+	modes := make([]string, len(s.Job.Modes))
+	for i, m := range s.Job.Modes {
+		modes[i] = string(m)
+	}
+	return n, s.Folder.WritePlan(n.Shards, n.Rows, modes)
+}
+
+func (s *Submitter) publishShard(ctx context.Context, n *Published, rows []storage.ShardRow) error {
+	shard := n.Shards
+	n.Shards++
+	for _, m := range s.Job.Modes {
+		switch done, err := s.Folder.Committed(string(m), shard); {
+		case err != nil:
+			return err
+		case done:
+			n.Committed++
+			continue
+		}
+		data, err := encodeShard(&s.Job, s.Place, m, shard, rows)
+		if err != nil {
+			return err
+		}
+		fresh, err := s.Publisher.Publish(ctx, Key(s.Job.Name, m, shard), data)
+		if err != nil {
+			return fmt.Errorf("publish shard %d of mode %s: %w", shard, m, err)
+		}
+		if fresh {
+			n.Fresh++
+		} else {
+			n.Queued++
+		}
+	}
+	return nil
+}
+
+// Wait returns when every shard of the plan is committed and the job's
+// _SUCCESS is written. It looks again at every tick (a worker's report, say)
+// and every second. When shards were set aside it waits for the others and
+// returns an error that says why.
+func (s *Submitter) Wait(ctx context.Context, tick <-chan struct{}) error {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		done, err := s.Folder.Finalize()
+		if err != nil || done {
+			return err
+		}
+		if err := s.stuck(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick:
+		case <-every.C:
+		}
+	}
+}
+
+// stuck returns an error when all that is missing has been set aside.
+func (s *Submitter) stuck(ctx context.Context) error {
+	if s.Rejected == nil {
+		return nil
+	}
+	reasons, err := s.Rejected(ctx)
+	if err != nil || len(reasons) == 0 {
+		return err
+	}
+	plan, err := s.Folder.Plan()
+	if err != nil {
+		return err
+	}
+	missing := 0
+	for _, m := range plan.Modes {
+		for shard := range plan.Shards {
+			done, err := s.Folder.Committed(m, shard)
+			if err != nil {
+				return err
+			}
+			if !done {
+				missing++
+			}
+		}
+	}
+	if missing > len(reasons) {
+		return nil
+	}
+	return fmt.Errorf("%d shards of job %s failed and were set aside; mend the cause and submit again to decode only them: %s",
+		missing, s.Job.Name, strings.Join(reasons, "; "))
+}
+
+// parseTemplate returns a function that renders a row's columns, or nil when
+// there is no template. A column that the row does not have is an error.
+func parseTemplate(text string) (func(map[string]string) ([]byte, error), error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, err := template.New("template").Option("missingkey=error").Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parse the template: %w", err)
+	}
+	return func(fields map[string]string) ([]byte, error) {
+		var b strings.Builder
+		if err := t.Execute(&b, fields); err != nil {
+			return nil, err
+		}
+		return []byte(b.String()), nil
+	}, nil
+}
