@@ -1,0 +1,201 @@
+package ort
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Bundle is a folder with an exported model, read and checked, with nothing
+// loaded. It is immutable.
+type Bundle struct {
+	Dir       string
+	Model     string // path of the ONNX file
+	Tokenizer string // path of tokenizer.json
+	Family    string // the architecture's name in the configuration ("llama"), informative
+
+	Contract Contract
+	Vocab    int // logits per position
+	Context  int // tokens that the model was made for
+	Layers   int
+	KVHeads  int
+	HeadSize int
+	EOS      []int32 // ids that end a text; may be empty
+	BOS      int32   // id that begins a text, -1 for none
+
+	// Digest is the SHA-256, in hex, over the names and SHA-256 digests of the
+	// model, its external data and tokenizer.json: equal digests mean equal
+	// weights and an equal vocabulary.
+	Digest string
+	Bytes  int64 // size of these files together
+
+	layout *layout
+}
+
+// CacheBytesPerToken is what one cached token takes in one slot, over all
+// layers, keys and values.
+func (b *Bundle) CacheBytesPerToken() int {
+	return 2 * b.Layers * b.KVHeads * b.HeadSize * b.layout.cache.size()
+}
+
+// String is a line for logs.
+func (b *Bundle) String() string {
+	return fmt.Sprintf("%s: %s, %s contract, %d layers, vocabulary %d, context %d, %.1f MB, digest %.12s",
+		b.Dir, b.Family, b.Contract, b.Layers, b.Vocab, b.Context, float64(b.Bytes)/1e6, b.Digest)
+}
+
+// OpenBundle reads the model folder dir: genai_config.json (onnxruntime-genai)
+// or else config.json and generation_config.json (Optimum), the graph, and the
+// digests of the weights and tokenizer.json. Every error names the folder and
+// what is wrong with it.
+func OpenBundle(dir string) (*Bundle, error) {
+	b, err := openBundle(dir)
+	if err != nil {
+		return nil, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	return b, nil
+}
+
+func openBundle(dir string) (*Bundle, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return nil, reason(err)
+	} else if !info.IsDir() {
+		return nil, errors.New("not a folder")
+	}
+	c, err := readGenAI(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		c, err = readOptimum(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("neither genai_config.json nor config.json inside: export a model into it with onnxruntime-genai's model builder or Optimum")
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	b := &Bundle{Dir: dir, Family: c.family, EOS: c.eos, BOS: c.bos, Context: c.context}
+	if b.Model, err = findModel(dir, c.files); err != nil {
+		return nil, err
+	}
+	b.Tokenizer = filepath.Join(dir, "tokenizer.json")
+	if _, err := os.Stat(b.Tokenizer); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", reason(err))
+	}
+	g, err := readGraph(b.Model)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
+	}
+	if b.layout, err = readLayout(g); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
+	}
+	if err := b.merge(c); err != nil {
+		return nil, err
+	}
+	if err := b.digest(g.external); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// merge joins what the graph fixes with what only the configuration says, and
+// refuses a folder whose files belong to different models.
+func (b *Bundle) merge(c *modelConfig) error {
+	l := b.layout
+	b.Contract = l.contract
+	for _, f := range []struct {
+		name          string
+		graph, config int
+		to            *int
+		agree         bool
+	}{
+		{"vocabulary", l.vocab, c.vocab, &b.Vocab, true},
+		{"number of layers", l.layers, c.layers, &b.Layers, true},
+		{"number of KV heads", l.kvHeads, c.kvHeads, &b.KVHeads, false},
+		{"head size", l.headSize, c.headSize, &b.HeadSize, false},
+		{"context length", 0, c.context, &b.Context, false},
+	} {
+		switch {
+		case f.graph > 0:
+			*f.to = f.graph
+		case f.config > 0:
+			*f.to = f.config
+		default:
+			return fmt.Errorf("%s: no %s", c.source, f.name)
+		}
+		if f.agree && f.config > 0 && f.config != *f.to {
+			return fmt.Errorf("%s: %s %d, but the graph has %d: the files belong to different models", c.source, f.name, f.config, *f.to)
+		}
+	}
+	for _, id := range append([]int32{b.BOS}, b.EOS...) {
+		if int(id) >= b.Vocab || id < -1 {
+			return fmt.Errorf("%s: token id %d is outside the vocabulary of %d", c.source, id, b.Vocab)
+		}
+	}
+	return nil
+}
+
+func findModel(dir string, files []string) (string, error) {
+	for _, name := range files {
+		if !filepath.IsLocal(name) {
+			return "", fmt.Errorf("the model's name %q leads out of the folder", name)
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no %s inside", files[0])
+}
+
+// digest hashes the model, its external data and tokenizer.json.
+func (b *Bundle) digest(external []string) error {
+	paths := []string{b.Model, b.Tokenizer}
+	for _, location := range external {
+		if !filepath.IsLocal(location) {
+			return fmt.Errorf("%s: external data %q leads out of the folder", filepath.Base(b.Model), location)
+		}
+		paths = append(paths, filepath.Join(filepath.Dir(b.Model), location))
+	}
+	slices.Sort(paths)
+	total := sha256.New()
+	for _, path := range paths {
+		name, err := filepath.Rel(b.Dir, path)
+		if err != nil {
+			return err
+		}
+		sum, n, err := hashFile(path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, reason(err))
+		}
+		fmt.Fprintf(total, "%s %x\n", filepath.ToSlash(name), sum)
+		b.Bytes += n
+	}
+	b.Digest = hex.EncodeToString(total.Sum(nil))
+	return nil
+}
+
+func hashFile(path string) ([]byte, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	return h.Sum(nil), n, err
+}
+
+// reason drops the path from a file error whose message already names it.
+func reason(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,421 @@
+package ort
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	yort "github.com/yalue/onnxruntime_go"
+)
+
+// ErrContextFull is wrapped by Forward when the tokens do not fit into the
+// slot's cache.
+var ErrContextFull = errors.New("context is full")
+
+// ErrClosed is wrapped by calls on a closed decoder, and by a Forward that
+// Close interrupted.
+var ErrClosed = errors.New("decoder is closed")
+
+// Decoder runs a model over KV caches of its own. It is used by one goroutine
+// at a time; several decoders may share a model. Only Close may be called while
+// another call is running.
+type Decoder struct {
+	model   *Model
+	runtime *C.dm_runtime
+	options *yort.RunOptions
+	cancel  canceller
+	closing atomic.Bool
+
+	mu     sync.Mutex // held through every call
+	closed bool
+	slots  []*slot
+	round  int64 // counts calls of Forward
+
+	// Memory that C reads during a run.
+	handles   block // dm_run_handles
+	ids       block // int64 [context], the tokens being fed
+	ones      block // int64 [context], all 1: the mask of any length
+	positions block // int64 [context], 0, 1, 2, ...
+	names     []*C.char
+	views     block // dm_view: the inputs of a step, the logits, past, present
+	logits    block // [lanes, S, vocab] in the graph's type
+	wide      block // the same in float32, for graphs of half precision
+
+	inputs, output, past, present []C.dm_view // in views
+	mask, position                *C.dm_view  // in inputs; nil where the graph has none
+}
+
+// slot is one sequence's cache.
+type slot struct {
+	binding unsafe.Pointer // OrtIoBinding
+	cache   kvCache
+	used    bool
+	cached  int   // tokens that the cache holds
+	seen    int64 // the last Forward that named it
+}
+
+// kvCache is what the contracts differ in.
+type kvCache interface {
+	// feed makes the cache ready for s tokens after its first past ones. The
+	// tokens after past are lost from here on.
+	feed(past, s int) error
+	// fed follows a run that succeeded.
+	fed()
+	// free gives the memory back, after the binding is gone.
+	free()
+}
+
+// NewDecoder makes a decoder without slots. The caller closes it.
+func (m *Model) NewDecoder() (*Decoder, error) {
+	d, err := m.newDecoder()
+	if err != nil {
+		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, err)
+	}
+	return d, nil
+}
+
+func (m *Model) newDecoder() (d *Decoder, err error) {
+	if err := m.acquire(); err != nil {
+		return nil, err
+	}
+	d = &Decoder{model: m, runtime: m.runtime}
+	defer func() {
+		if err != nil {
+			d.free()
+		}
+	}()
+	if d.options, err = yort.NewRunOptions(); err != nil {
+		return d, err
+	}
+	d.cancel.options = d.options
+
+	const word = int(unsafe.Sizeof(int64(0)))
+	l := m.bundle.layout
+	for _, b := range []struct {
+		to   *block
+		size int
+	}{
+		{&d.handles, C.sizeof_dm_run_handles},
+		{&d.ids, m.context * word},
+		{&d.ones, m.context * word},
+		{&d.positions, m.context * word},
+		{&d.views, (4 + len(l.past) + len(l.present)) * C.sizeof_dm_view},
+	} {
+		if *b.to, err = newBlock(m.runtime, b.size); err != nil {
+			return d, err
+		}
+	}
+	ones, positions := view[int64](&d.ones, 0, m.context), view[int64](&d.positions, 0, m.context)
+	for i := range m.context {
+		ones[i], positions[i] = 1, int64(i)
+	}
+	d.run().session = m.raw()
+	d.run().options = rawRunOptions(d.options)
+	d.nameViews(l)
+	return d, nil
+}
+
+// nameViews lays out the views: what changes from step to step is written into
+// them later, names and types are here for good.
+func (d *Decoder) nameViews(l *layout) {
+	all := view[C.dm_view](&d.views, 0, 4+len(l.past)+len(l.present))
+	clear(all)
+	next := func(names []string, t elementType) []C.dm_view {
+		vs := all[:len(names):len(names)]
+		all = all[len(names):]
+		for i, name := range names {
+			cname := C.CString(name)
+			d.names = append(d.names, cname)
+			vs[i].name, vs[i]._type = cname, C.int32_t(t)
+		}
+		return vs
+	}
+	inputs := []string{"input_ids"}
+	if l.mask {
+		inputs = append(inputs, "attention_mask")
+	}
+	if l.positions {
+		inputs = append(inputs, "position_ids")
+	}
+	d.inputs = next(inputs, int64Type)
+	if l.mask {
+		d.mask = &d.inputs[1]
+	}
+	if l.positions {
+		d.position = &d.inputs[len(inputs)-1]
+	}
+	d.output = next([]string{"logits"}, l.logits)
+	d.past = next(l.past, l.cache)
+	d.present = next(l.present, l.cache)
+}
+
+func (d *Decoder) run() *C.dm_run_handles { return (*C.dm_run_handles)(d.handles.data) }
+
+// Vocab is the number of logits per position.
+func (d *Decoder) Vocab() int { return d.model.Vocab() }
+
+// Context is the number of tokens that one slot's cache can hold.
+func (d *Decoder) Context() int { return d.model.context }
+
+// Alloc gives an empty cache for one sequence. Memory of freed slots is used
+// again.
+func (d *Decoder) Alloc() (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, fmt.Errorf("allocate a slot: %w", ErrClosed)
+	}
+	for i, s := range d.slots {
+		if !s.used {
+			s.used, s.cached = true, 0
+			return i, nil
+		}
+	}
+	s, err := d.newSlot()
+	if err != nil {
+		return 0, fmt.Errorf("allocate a slot: %w", err)
+	}
+	d.slots = append(d.slots, s)
+	return len(d.slots) - 1, nil
+}
+
+func (d *Decoder) newSlot() (s *slot, err error) {
+	s = &slot{used: true}
+	defer func() {
+		if err != nil {
+			s.free(d.runtime)
+		}
+	}()
+	if err = goError(C.dm_binding_new(d.runtime, d.run().session, &s.binding)); err != nil {
+		return nil, err
+	}
+	if d.model.bundle.Contract == GQA {
+		err = d.newGQACache(s)
+	} else {
+		err = d.newGrowingCache(s)
+	}
+	return s, err
+}
+
+func (s *slot) free(rt *C.dm_runtime) {
+	if s.binding != nil {
+		C.dm_binding_free(rt, s.binding)
+		s.binding = nil
+	}
+	if s.cache != nil {
+		s.cache.free()
+		s.cache = nil
+	}
+}
+
+// Free ends a sequence; its slot may be given out again. Freeing a slot that is
+// not allocated panics; after Close it does nothing.
+func (d *Decoder) Free(slot int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	if slot < 0 || slot >= len(d.slots) || !d.slots[slot].used {
+		panic(fmt.Sprintf("ort: free of slot %d, which is not allocated", slot))
+	}
+	d.slots[slot].used = false
+}
+
+// Forward feeds tokens[i] to slots[i] after its first past[i] cached tokens, all
+// lanes the same number S >= 1. A past smaller than what was fed is the
+// rollback. The logits of lane i's token s are at [(i*S+s)*Vocab : +Vocab]; the
+// slice belongs to the decoder, outside Go's heap, and is valid until its next
+// Forward or Close. All S*Vocab logits of a lane are kept, so a long prompt is
+// better fed in pieces.
+//
+// When ctx ends, the run in progress is terminated and waited for, and the error
+// wraps ctx's. After an error each slot keeps its first past[i] tokens.
+func (d *Decoder) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	logits, err := d.forward(ctx, slots, past, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("forward: %w", err)
+	}
+	return logits, nil
+}
+
+func (d *Decoder) forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
+	if err := d.check(slots, past, tokens); err != nil {
+		return nil, err
+	}
+	if err := d.cancel.arm(ctx); err != nil {
+		return nil, err
+	}
+	perLane := len(tokens[0]) * d.Vocab()
+	if err := d.reserve(len(slots) * perLane); err != nil {
+		return nil, err
+	}
+	for i, id := range slots {
+		if err := d.lane(d.slots[id], past[i], tokens[i], i*perLane); err != nil {
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case d.closing.Load():
+				return nil, ErrClosed
+			}
+			return nil, fmt.Errorf("slot %d, %d tokens after %d: %w", id, len(tokens[i]), past[i], err)
+		}
+	}
+	return d.float32s(len(slots) * perLane), nil
+}
+
+// check refuses what the engine, or the model, would answer with garbage.
+func (d *Decoder) check(slots, past []int, tokens [][]int32) error {
+	if d.closed {
+		return ErrClosed
+	}
+	if len(slots) == 0 || len(past) != len(slots) || len(tokens) != len(slots) {
+		return fmt.Errorf("%d slots, %d pasts and %d token lists: want one of each per lane", len(slots), len(past), len(tokens))
+	}
+	s := len(tokens[0])
+	if s == 0 {
+		return errors.New("no tokens")
+	}
+	d.round++
+	for i, id := range slots {
+		if id < 0 || id >= len(d.slots) || !d.slots[id].used {
+			return fmt.Errorf("slot %d is not allocated", id)
+		}
+		slot := d.slots[id]
+		switch {
+		case slot.seen == d.round:
+			return fmt.Errorf("slot %d is named twice", id)
+		case len(tokens[i]) != s:
+			return fmt.Errorf("lane %d feeds %d tokens and lane 0 feeds %d: want the same", i, len(tokens[i]), s)
+		case past[i] < 0 || past[i] > slot.cached:
+			return fmt.Errorf("slot %d: past %d, but %d tokens are cached", id, past[i], slot.cached)
+		case past[i]+s > d.Context():
+			return fmt.Errorf("slot %d: %d tokens after %d: %w: it holds %d", id, s, past[i], ErrContextFull, d.Context())
+		}
+		slot.seen = d.round
+		for _, t := range tokens[i] {
+			if t < 0 || int(t) >= d.Vocab() {
+				return fmt.Errorf("slot %d: token %d is outside the vocabulary of %d", id, t, d.Vocab())
+			}
+		}
+	}
+	return nil
+}
+
+// reserve makes room for n logits.
+func (d *Decoder) reserve(n int) error {
+	logits := d.model.bundle.layout.logits
+	if err := d.grow(&d.logits, n*logits.size()); err != nil || logits == float32Type {
+		return err
+	}
+	return d.grow(&d.wide, n*float32Type.size())
+}
+
+func (d *Decoder) grow(b *block, size int) (err error) {
+	if b.size >= size {
+		return nil
+	}
+	b.free()
+	*b, err = newBlock(d.runtime, size)
+	return err
+}
+
+// lane runs one slot and writes its logits from element off on.
+func (d *Decoder) lane(s *slot, past int, tokens []int32, off int) error {
+	n := len(tokens)
+	ids := view[int64](&d.ids, 0, n)
+	for i, t := range tokens {
+		ids[i] = int64(t)
+	}
+	setView(&d.inputs[0], d.ids.data, 8, 1, n)
+	if d.mask != nil {
+		setView(d.mask, d.ones.data, 8, 1, past+n)
+	}
+	if d.position != nil {
+		setView(d.position, d.positions.at(8*past), 8, 1, n)
+	}
+	size := d.model.bundle.layout.logits.size()
+	setView(&d.output[0], d.logits.at(off*size), size, 1, n, d.Vocab())
+
+	s.cached = min(s.cached, past)
+	if err := s.cache.feed(past, n); err != nil {
+		return err
+	}
+	d.run().binding = s.binding
+	if err := goError(C.dm_forward(d.runtime, d.run(), &d.inputs[0], C.size_t(len(d.inputs)), &d.output[0], 1)); err != nil {
+		return err
+	}
+	s.cache.fed()
+	s.cached = past + n
+	return nil
+}
+
+// setView points a view at row-major data of the given shape.
+func setView(v *C.dm_view, data unsafe.Pointer, elem int, shape ...int) {
+	v.data = data
+	v.rank = C.size_t(len(shape))
+	bytes := elem
+	for i, n := range shape {
+		v.shape[i] = C.int64_t(n)
+		bytes *= n
+	}
+	v.bytes = C.size_t(bytes)
+}
+
+// float32s are the first n logits.
+func (d *Decoder) float32s(n int) []float32 {
+	t := d.model.bundle.layout.logits
+	if t == float32Type {
+		return view[float32](&d.logits, 0, n)
+	}
+	bf16 := C.int(0)
+	if t == bfloat16Type {
+		bf16 = 1
+	}
+	C.dm_widen((*C.uint16_t)(d.logits.data), (*C.float)(d.wide.data), C.size_t(n), bf16)
+	return view[float32](&d.wide, 0, n)
+}
+
+// Close terminates a Forward that is running, waits for it, and frees the
+// slots. Closing twice is harmless.
+func (d *Decoder) Close() error {
+	d.closing.Store(true)
+	d.cancel.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	return d.free()
+}
+
+// free releases what newDecoder and Alloc made, bindings before the memory that
+// is bound, the session last.
+func (d *Decoder) free() error {
+	var err error
+	if d.options != nil {
+		err = errors.Join(d.cancel.disarm(), d.options.Destroy())
+	}
+	for _, s := range d.slots {
+		s.free(d.runtime)
+	}
+	d.slots = nil
+	for _, b := range []*block{&d.handles, &d.ids, &d.ones, &d.positions, &d.views, &d.logits, &d.wide} {
+		b.free()
+	}
+	for _, name := range d.names {
+		C.free(unsafe.Pointer(name))
+	}
+	d.names = nil
+	return errors.Join(err, d.model.release())
+}

@@ -1,0 +1,171 @@
+package ort
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	yort "github.com/yalue/onnxruntime_go"
+)
+
+// Options of a session. The zero value is the default.
+type Options struct {
+	// Threads that one run computes with; 0 takes GOMAXPROCS, the CPUs that
+	// this process may use.
+	Threads int
+	// Device is "cpu" or empty, which means the same.
+	Device string
+	// Context limits the tokens that a slot's cache can hold below the model's
+	// own context; 0 sets no limit. A slot's memory grows with it.
+	Context int
+	// SessionConfig are further session configuration entries of ONNX Runtime,
+	// by their names there ("session.use_device_allocator_for_initializers").
+	SessionConfig map[string]string
+}
+
+// Model is a loaded session: the weights, shared by all decoders made from it.
+// It may be used by several goroutines.
+type Model struct {
+	bundle  *Bundle
+	context int
+	runtime *C.dm_runtime
+	session *yort.DynamicAdvancedSession
+
+	mu   sync.Mutex
+	refs int // open decoders, and one for the model until Close
+	open bool
+}
+
+// Load makes the session of a bundle. Init must have been called.
+func Load(b *Bundle, o Options) (*Model, error) {
+	m, err := load(b, o)
+	if err != nil {
+		return nil, fmt.Errorf("load model %s: %w", b.Dir, err)
+	}
+	return m, nil
+}
+
+func load(b *Bundle, o Options) (*Model, error) {
+	rt, err := current()
+	if err != nil {
+		return nil, err
+	}
+	if o.Device != "" && o.Device != "cpu" {
+		return nil, fmt.Errorf("device %q is not known: use cpu", o.Device)
+	}
+	if o.Threads < 0 {
+		return nil, fmt.Errorf("%d threads: want 0 (all CPUs) or more", o.Threads)
+	}
+	if o.Context < 0 {
+		return nil, fmt.Errorf("context of %d tokens: want 0 (the model's own) or more", o.Context)
+	}
+	options, err := sessionOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	defer options.Destroy()
+
+	m := &Model{bundle: b, context: b.Context, runtime: rt, refs: 1, open: true}
+	if o.Context > 0 {
+		m.context = min(o.Context, b.Context)
+	}
+	if m.session, err = yort.NewDynamicAdvancedSession(b.Model, nil, nil, options); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// sessionOptions sets what all sessions here have in common. Decoding feeds
+// another length at every step, so memory patterns, which are kept per input
+// shape, would grow without end. Threads that spin after a run hold the cores
+// that the other model's session needs next: force_spinning_stop ends spinning
+// with the run, and a draft-verify loop then costs what its parts cost.
+func sessionOptions(o Options) (*yort.SessionOptions, error) {
+	so, err := yort.NewSessionOptions()
+	if err != nil {
+		return nil, err
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	err = errors.Join(
+		so.SetIntraOpNumThreads(threads),
+		so.SetInterOpNumThreads(1),
+		so.SetExecutionMode(yort.ExecutionModeSequential),
+		so.SetGraphOptimizationLevel(yort.GraphOptimizationLevelEnableAll),
+		so.SetMemPattern(false),
+		so.AddSessionConfigEntry("session.force_spinning_stop", "1"),
+	)
+	for key, value := range o.SessionConfig {
+		if e := so.AddSessionConfigEntry(key, value); e != nil {
+			err = errors.Join(err, fmt.Errorf("session option %s=%s: %w", key, value, e))
+		}
+	}
+	if err != nil {
+		so.Destroy()
+		return nil, err
+	}
+	return so, nil
+}
+
+// Bundle is what the model was loaded from.
+func (m *Model) Bundle() *Bundle { return m.bundle }
+
+// Vocab is the number of logits per position.
+func (m *Model) Vocab() int { return m.bundle.Vocab }
+
+// Context is the number of tokens that one slot's cache can hold.
+func (m *Model) Context() int { return m.context }
+
+// CacheBytes is the memory of one slot when it is full.
+func (m *Model) CacheBytes() int {
+	n := m.bundle.CacheBytesPerToken() * m.context
+	if m.bundle.Contract == Growing {
+		n *= 2 // the past and the present of a step
+	}
+	return n
+}
+
+// Close lets the session go; decoders that are still open keep it until they
+// are closed. Closing twice is harmless.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	open := m.open
+	m.open = false
+	m.mu.Unlock()
+	if !open {
+		return nil
+	}
+	return m.release()
+}
+
+// acquire takes a reference for a decoder.
+func (m *Model) acquire() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.open {
+		return errors.New("the model is closed")
+	}
+	m.refs++
+	return nil
+}
+
+// release drops a reference and, with the last one, the session.
+func (m *Model) release() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refs--
+	if m.refs > 0 {
+		return nil
+	}
+	return m.session.Destroy()
+}
+
+// raw is the session for the shim.
+func (m *Model) raw() unsafe.Pointer { return rawSession(m.session) }

@@ -1,0 +1,69 @@
+// A thin layer over the part of ONNX Runtime's C API that the Go binding lacks:
+// memory from its allocators, tensors over that memory, I/O binding of them,
+// and one call that binds and runs.
+//
+// The API is a struct of function pointers that only ever grows at its end, so
+// a function is named by its position in that struct (the enum in shim.c) and
+// no header of ONNX Runtime is needed. Objects are opaque pointers. Every
+// function that can fail returns NULL, or a message that the caller frees with
+// free().
+#ifndef DRAFTMILL_ORT_SHIM_H
+#define DRAFTMILL_ORT_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The loaded library: its function table, the default (CPU) allocator, which
+// the library owns, and a description of CPU memory, which lives as long as
+// the process.
+typedef struct {
+  void *const *api;
+  void *allocator;
+  void *memory;
+} dm_runtime;
+
+// One tensor of one run: a name of the graph and row-major data that the
+// caller owns and keeps until nothing bound to it runs again. name is owned by
+// the caller too. type is ONNX's TensorProto.DataType.
+typedef struct {
+  const char *name;
+  void *data;
+  size_t bytes;
+  int64_t shape[4];
+  size_t rank;
+  int32_t type;
+} dm_view;
+
+// The session's objects that a run needs.
+typedef struct {
+  void *session;
+  void *options;
+  void *binding;
+} dm_run_handles;
+
+// Loads the library (or finds it loaded) and fills rt. *version is the
+// library's own version string, valid as long as the process, set as soon as
+// it is known.
+char *dm_open(const char *path, uint32_t api_version, dm_runtime *rt, const char **version);
+
+char *dm_alloc(const dm_runtime *rt, size_t bytes, void **out);
+char *dm_free(const dm_runtime *rt, void *data);
+
+char *dm_binding_new(const dm_runtime *rt, void *session, void **out);
+void dm_binding_free(const dm_runtime *rt, void *binding);
+
+// Binds the views' data as inputs or outputs, in place of what was bound under
+// these names before.
+char *dm_bind(const dm_runtime *rt, void *binding, const dm_view *views, size_t n, int outputs);
+
+// Binds ins and outs and runs once.
+char *dm_forward(const dm_runtime *rt, const dm_run_handles *h, const dm_view *ins, size_t nin,
+                 const dm_view *outs, size_t nout);
+
+// Runs what is bound n times: the bare loop that draftmill is measured against.
+char *dm_loop(const dm_runtime *rt, const dm_run_handles *h, size_t n);
+
+// Widens n half-precision (bf16 = 0) or bfloat16 (bf16 = 1) numbers to float32.
+void dm_widen(const uint16_t *src, float *dst, size_t n, int bf16);
+
+#endif
