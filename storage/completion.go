@@ -1,5 +1,7 @@
 package storage
 
+import "fmt"
+
 // Values of Completion.FinishReason.
 const (
 	FinishStop   = "stop"   // a stop sequence was found; the text ends before it
@@ -33,4 +35,51 @@ type Completion struct {
 	TotalNS          int64 // prefill, decode, tokenizing
 	Seed             uint64
 	Worker           string // who decoded it
+}
+
+var completionTable = &table[Completion]{
+	name: "completions",
+	cols: []column[Completion]{
+		labelColumn("job", func(c *Completion) *string { return &c.Job }),
+		int64Column("row", func(c *Completion) *int64 { return &c.Row }),
+		textColumn("row_id", func(c *Completion) *string { return &c.RowID }),
+		int32Column("sample", func(c *Completion) *int32 { return &c.Sample }),
+		textColumn("completion", func(c *Completion) *string { return &c.Completion }),
+		int32sColumn("tokens", func(c *Completion) *[]int32 { return &c.Tokens }),
+		labelColumn("finish_reason", func(c *Completion) *string { return &c.FinishReason }),
+		maybeTextColumn("stop_reason", func(c *Completion) *string { return &c.StopReason }),
+		maybeTextColumn("error", func(c *Completion) *string { return &c.Error }),
+		int32Column("prompt_tokens", func(c *Completion) *int32 { return &c.PromptTokens }),
+		int32Column("completion_tokens", func(c *Completion) *int32 { return &c.CompletionTokens }),
+		int32Column("loops", func(c *Completion) *int32 { return &c.Loops }),
+		int32Column("drafted", func(c *Completion) *int32 { return &c.Drafted }),
+		int32Column("accepted", func(c *Completion) *int32 { return &c.Accepted }),
+		int64Column("prefill_ns", func(c *Completion) *int64 { return &c.PrefillNS }),
+		int64Column("decode_ns", func(c *Completion) *int64 { return &c.DecodeNS }),
+		int64Column("draft_ns", func(c *Completion) *int64 { return &c.DraftNS }),
+		int64Column("score_ns", func(c *Completion) *int64 { return &c.ScoreNS }),
+		int64Column("sample_ns", func(c *Completion) *int64 { return &c.SampleNS }),
+		int64Column("total_ns", func(c *Completion) *int64 { return &c.TotalNS }),
+		uint64Column("seed", func(c *Completion) *uint64 { return &c.Seed }),
+		labelColumn("worker", func(c *Completion) *string { return &c.Worker }),
+	},
+	size:  func(c *Completion) int { return 256 + len(c.Completion) + len(c.Error) + 4*len(c.Tokens) },
+	check: (*Completion).check,
+}
+
+// check refuses what no reader could make sense of.
+func (c *Completion) check() error {
+	switch c.FinishReason {
+	case FinishStop, FinishEOS, FinishLength:
+		if c.Error != "" {
+			return fmt.Errorf("completion of row %d: an error (%s) with finish reason %q", c.Row, c.Error, c.FinishReason)
+		}
+	case FinishError:
+		if c.Error == "" {
+			return fmt.Errorf("completion of row %d: finish reason %q without an error", c.Row, c.FinishReason)
+		}
+	default:
+		return fmt.Errorf("completion of row %d: unknown finish reason %q", c.Row, c.FinishReason)
+	}
+	return nil
 }

@@ -1,5 +1,7 @@
 package storage
 
+import "fmt"
+
 // Values of Loop.Kind.
 const (
 	KindRecovered = "recovered" // Token was drawn from the residual after a rejection
@@ -31,4 +33,49 @@ type Loop struct {
 	ScoreNS  int64
 	SampleNS int64
 	Margin   *float64 // top-1 minus top-2 target logit at the last decided position; nil if unknown
+}
+
+var loopTable = &table[Loop]{
+	name: "loops",
+	cols: []column[Loop]{
+		int64Column("row", func(l *Loop) *int64 { return &l.Row }),
+		textColumn("row_id", func(l *Loop) *string { return &l.RowID }),
+		int32Column("sample", func(l *Loop) *int32 { return &l.Sample }),
+		int32Column("loop", func(l *Loop) *int32 { return &l.Loop }),
+		int32Column("position", func(l *Loop) *int32 { return &l.Position }),
+		int32Column("k", func(l *Loop) *int32 { return &l.K }),
+		int32sColumn("drafted", func(l *Loop) *[]int32 { return &l.Drafted }),
+		float64sColumn("p", func(l *Loop) *[]float64 { return &l.P }),
+		float64sColumn("q", func(l *Loop) *[]float64 { return &l.Q }),
+		float64sColumn("coins", func(l *Loop) *[]float64 { return &l.Coins }),
+		int32Column("accepted", func(l *Loop) *int32 { return &l.Accepted }),
+		int32Column("token", func(l *Loop) *int32 { return &l.Token }),
+		labelColumn("kind", func(l *Loop) *string { return &l.Kind }),
+		int32Column("emitted", func(l *Loop) *int32 { return &l.Emitted }),
+		float64sColumn("overlap", func(l *Loop) *[]float64 { return &l.Overlap }),
+		int64Column("draft_ns", func(l *Loop) *int64 { return &l.DraftNS }),
+		int64Column("score_ns", func(l *Loop) *int64 { return &l.ScoreNS }),
+		int64Column("sample_ns", func(l *Loop) *int64 { return &l.SampleNS }),
+		maybeFloat64Column("margin", func(l *Loop) **float64 { return &l.Margin }),
+	},
+	size:  func(l *Loop) int { return 128 + len(l.RowID) + 36*len(l.Drafted) },
+	check: (*Loop).check,
+}
+
+// check refuses a loop that could not be replayed.
+func (l *Loop) check() error {
+	n := len(l.Drafted)
+	switch {
+	case len(l.P) != n || len(l.Q) != n:
+		return fmt.Errorf("loop %d of row %d: %d drafted tokens but %d p and %d q", l.Loop, l.Row, n, len(l.P), len(l.Q))
+	case len(l.Coins) > n:
+		return fmt.Errorf("loop %d of row %d: %d coins for %d drafted tokens", l.Loop, l.Row, len(l.Coins), n)
+	case l.Accepted < 0 || int(l.Accepted) > n:
+		return fmt.Errorf("loop %d of row %d: %d of %d drafted tokens accepted", l.Loop, l.Row, l.Accepted, n)
+	case l.Kind != KindRecovered && l.Kind != KindBonus && l.Kind != KindNone:
+		return fmt.Errorf("loop %d of row %d: unknown kind %q", l.Loop, l.Row, l.Kind)
+	case (l.Kind == KindNone) != (l.Token < 0):
+		return fmt.Errorf("loop %d of row %d: kind %q with token %d", l.Loop, l.Row, l.Kind, l.Token)
+	}
+	return nil
 }

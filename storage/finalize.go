@@ -1,0 +1,246 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A Plan says what a complete job consists of: so many shards in each mode.
+type Plan struct {
+	Shards int      `json:"shards"`
+	Rows   int64    `json:"rows"` // rows of the dataset over all shards
+	Modes  []string `json:"modes"`
+}
+
+type planJSON struct {
+	Format int    `json:"format"`
+	Job    string `json:"job"`
+	Plan
+}
+
+// WritePlan records how many shards the job has, once: any worker can then
+// tell when the job is complete. The same plan again is no error; another one
+// is, because the dataset was not the one of the first run.
+func (j *Job) WritePlan(shards int, rows int64, modes []string) error {
+	plan := Plan{Shards: shards, Rows: rows, Modes: slices.Clone(modes)}
+	if err := plan.check(); err != nil {
+		return fmt.Errorf("plan job %s: %w", j.name, err)
+	}
+	if err := makeDir(j.path(stagingDir)); err != nil {
+		return fmt.Errorf("plan job %s: %w", j.name, err)
+	}
+	created, err := createOnce(j.path(planFile), jsonBytes(planJSON{Format, j.name, plan}), j.path(stagingDir))
+	if err != nil || created {
+		return wrapf(err, "plan job %s", j.name)
+	}
+	was, err := j.Plan()
+	if err != nil {
+		return err
+	}
+	if was.Shards != shards || was.Rows != rows || !slices.Equal(was.Modes, plan.Modes) {
+		return fmt.Errorf("plan job %s: it has %d shards of %d rows in modes %v, now %d of %d in %v: the dataset or the shard size changed; choose another job name",
+			j.name, was.Shards, was.Rows, was.Modes, shards, rows, modes)
+	}
+	return nil
+}
+
+// Plan returns what WritePlan recorded, or an error that wraps ErrNoPlan.
+func (j *Job) Plan() (Plan, error) {
+	data, err := os.ReadFile(j.path(planFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Plan{}, fmt.Errorf("read plan of job %s: %w", j.name, ErrNoPlan)
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("read plan of job %s: %w", j.name, err)
+	}
+	var p planJSON
+	if err := json.Unmarshal(data, &p); err != nil || p.Format < 1 || p.Format > Format || p.check() != nil {
+		return Plan{}, fmt.Errorf("read plan of job %s: %s is not a plan that this draftmill can read", j.name, j.path(planFile))
+	}
+	return p.Plan, nil
+}
+
+func (p Plan) check() error {
+	if p.Shards < 0 || p.Rows < 0 || len(p.Modes) == 0 {
+		return fmt.Errorf("%d shards of %d rows in %d modes is not a plan", p.Shards, p.Rows, len(p.Modes))
+	}
+	for i, mode := range p.Modes {
+		if !modeName.MatchString(mode) || slices.Contains(p.Modes[:i], mode) {
+			return fmt.Errorf("%v are not modes", p.Modes)
+		}
+	}
+	return nil
+}
+
+// A Manifest is the content of a complete job's manifest.json.
+type Manifest struct {
+	Format int    `json:"format"`
+	Job    string `json:"job"`
+	Plan   Plan   `json:"plan"`
+	Files  []File `json:"files"` // by table, mode and shard
+}
+
+// A File is one Parquet file of a job.
+type File struct {
+	Table  string `json:"table"` // "completions" or "loops"
+	Mode   string `json:"mode"`
+	Shard  int    `json:"shard"`
+	Path   string `json:"path"` // relative to the job's folder, with slashes
+	Rows   int64  `json:"rows"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// Finalize completes the job if every planned shard is committed: it writes
+// manifest.json, then _SUCCESS, then removes what abandoned writers left. If
+// something is missing, or the plan is, it changes nothing and returns false.
+// Anyone may call it at any time, any number of times.
+func (j *Job) Finalize() (done bool, err error) {
+	plan, err := j.Plan()
+	if errors.Is(err, ErrNoPlan) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// The cheap look first: most calls come before the end.
+	for _, mode := range plan.Modes {
+		for shard := range plan.Shards {
+			if there, err := exists(j.shardManifestPath(mode, shard)); err != nil || !there {
+				return false, wrapf(err, "finalize job %s", j.name)
+			}
+		}
+	}
+	done, err = j.finalize(plan)
+	return done, wrapf(err, "finalize job %s", j.name)
+}
+
+func (j *Job) finalize(plan Plan) (bool, error) {
+	unlock, err := j.lockShards()
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	manifest := Manifest{Format: Format, Job: j.name, Plan: plan, Files: []File{}}
+	for i, table := range tables {
+		for _, mode := range plan.Modes {
+			for shard := range plan.Shards {
+				m, err := j.settleLocked(mode, shard)
+				if err != nil || m == nil {
+					return false, err
+				}
+				f := m.Files[i]
+				manifest.Files = append(manifest.Files, File{table, mode, shard, filepath.ToSlash(finalPath(table, mode, shard)), f.Rows, f.Bytes, f.SHA256})
+			}
+		}
+	}
+	if err := makeDir(j.path(stagingDir)); err != nil { // a plan of no shards has had no writer
+		return false, err
+	}
+	data := jsonBytes(manifest)
+	if old, err := os.ReadFile(j.path(manifestFile)); err != nil || !bytes.Equal(old, data) {
+		if err := remove(j.path(successFile)); err != nil {
+			return false, err
+		}
+		step("before manifest")
+		if err := replaceFile(j.path(manifestFile), data, j.path(stagingDir)); err != nil {
+			return false, err
+		}
+		step("manifest written")
+	}
+	if !j.Done() {
+		if err := replaceFile(j.path(successFile), nil, j.path(stagingDir)); err != nil {
+			return false, err
+		}
+	}
+	step("success written")
+	return true, j.sweep()
+}
+
+// sweep removes what interrupted or beaten writers left. It is safe only
+// here, with every shard in place and the lock held: whoever still writes has
+// lost already, and will find its shard committed.
+func (j *Job) sweep() error {
+	left, err := os.ReadDir(j.path(stagingDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		if err := remove(j.path(stagingDir, e.Name())); err != nil {
+			return err
+		}
+	}
+	temps, err := filepath.Glob(j.path("." + jobFile + ".*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range temps {
+		if err := remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Manifest reads manifest.json of a complete job.
+func (j *Job) Manifest() (Manifest, error) {
+	data, err := os.ReadFile(j.path(manifestFile))
+	if err != nil {
+		return Manifest{}, fmt.Errorf("read manifest of job %s: %w", j.name, err)
+	}
+	var m Manifest
+	if err := json.Unmarshal(data, &m); err != nil || m.Format < 1 || m.Format > Format {
+		return Manifest{}, fmt.Errorf("read manifest of job %s: %s is not a manifest that this draftmill can read", j.name, j.path(manifestFile))
+	}
+	return m, nil
+}
+
+// ReadCompletions calls fn for every completion that is committed in a mode,
+// by shard, each file's digest checked before. It stops at fn's first error.
+// The job need not be complete, and the folder may be read-only; after an
+// interrupted run, call Recover first.
+func (j *Job) ReadCompletions(mode string, fn func(Completion) error) error {
+	return readShards(j, completionTable, mode, fn)
+}
+
+// ReadLoops is ReadCompletions for the loops.
+func (j *Job) ReadLoops(mode string, fn func(Loop) error) error {
+	return readShards(j, loopTable, mode, fn)
+}
+
+func readShards[T any](j *Job, t *table[T], mode string, fn func(T) error) error {
+	if err := checkShard(mode, 0); err != nil {
+		return fmt.Errorf("read %s of job %s: %w", t.name, j.name, err)
+	}
+	shards, err := j.committedShards(mode)
+	if err != nil {
+		return fmt.Errorf("read %s of job %s: %w", t.name, j.name, err)
+	}
+	for _, shard := range shards {
+		m, err := j.readShardManifest(mode, shard)
+		if err != nil {
+			return fmt.Errorf("read %s of job %s: shard %d: %w", t.name, j.name, shard, err)
+		}
+		if m == nil {
+			continue // withdrawn meanwhile
+		}
+		f := m.Files[slices.Index(tables, t.name)]
+		if err := readTable(t, j.path(finalPath(t.name, mode, shard)), f.SHA256, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wrapf(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
