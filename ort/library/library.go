@@ -1,0 +1,76 @@
+package library
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Version of the pinned ONNX Runtime.
+const Version = "1.30.0"
+
+// EnvVar names an own library, in place of the pinned one.
+const EnvVar = "DRAFTMILL_ORT_LIBRARY"
+
+// integrity is the digest of the npm package's archive, in npm's notation.
+const integrity = "sha512-twhs1C2C/BFkz1yc5OY0KIU2GUq6DURO7hD4bx5Q2Qy3nAMJwRXW8xU3NVczE29VA9lolLOYepoD8fjTGOfIqw=="
+
+// ErrNotInstalled is wrapped by Find when no library is named and the cache has
+// none.
+var ErrNotInstalled = errors.New("not installed")
+
+// members are the platforms that the package carries a library for, and where.
+var members = map[string]string{
+	"linux/amd64":  "package/bin/napi-v6/linux/x64/libonnxruntime.so.1",
+	"linux/arm64":  "package/bin/napi-v6/linux/arm64/libonnxruntime.so.1",
+	"darwin/arm64": "package/bin/napi-v6/darwin/arm64/libonnxruntime.1.dylib",
+}
+
+// Find returns the path of the library to load: override (a configuration's
+// value) where it is not empty, else what DRAFTMILL_ORT_LIBRARY names, else the
+// pinned one in the cache. It downloads nothing.
+func Find(override string) (string, error) {
+	i, err := pinned()
+	for _, own := range []struct{ path, from string }{
+		{override, "named in the configuration"},
+		{os.Getenv(EnvVar), "named in " + EnvVar},
+	} {
+		if own.path == "" {
+			continue
+		}
+		if info, err := os.Stat(own.path); err != nil || info.IsDir() {
+			return "", fmt.Errorf("onnx runtime library %s (%s): no such file", own.path, own.from)
+		}
+		return own.path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if !i.installed() {
+		return "", fmt.Errorf("onnx runtime %s: %w (looked for %s): run `make ort`, or name your own library in %s", Version, ErrNotInstalled, i.path(), EnvVar)
+	}
+	return i.path(), nil
+}
+
+// pinned describes the installation for this user and platform.
+func pinned() (*installation, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("onnx runtime: no folder for caches: %w", err)
+	}
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	return newInstallation(filepath.Join(cache, "draftmill", "onnxruntime", Version), platform)
+}
+
+func newInstallation(dir, platform string) (*installation, error) {
+	member, ok := members[platform]
+	if !ok {
+		return nil, fmt.Errorf("onnx runtime: no prebuilt library for %s: build version 1.24 or later and name it in %s", platform, EnvVar)
+	}
+	return &installation{
+		dir: dir, member: member, integrity: integrity,
+		platform: filepath.Base(filepath.Dir(filepath.Dir(member))) + "-" + filepath.Base(filepath.Dir(member)),
+	}, nil
+}

@@ -1,0 +1,106 @@
+package ort
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// Tolerances of the self-test, as fractions of a position's range of logits.
+// A wrong runtime is off by far more than rounding: one that ignores the cache
+// or the order of the fed tokens changes logits by tenths.
+const (
+	exactTolerance = 1e-3 // float32 throughout: rounding alone
+	halfTolerance  = 3e-2 // caches or logits of half precision
+	quantTolerance = 2e-1 // activations are rounded to 8 bits by the range of all S tokens
+)
+
+// SelfTest feeds s tokens behind a short text in one forward, takes them back,
+// and feeds them one by one: the logits must agree, and the whole must repeat
+// bit for bit. Verification of drafts rests on this, and runtimes have been
+// released for which it does not hold. s is the most tokens that will be scored
+// at once, K+1.
+func (m *Model) SelfTest(s int) error {
+	if err := m.selfTest(s); err != nil {
+		return fmt.Errorf("self-test of %s on onnx runtime %s: %w", m.bundle.Dir, Version(), err)
+	}
+	return nil
+}
+
+func (m *Model) selfTest(s int) error {
+	prefix := min(16, m.context-s)
+	if s < 1 || prefix < 1 {
+		return fmt.Errorf("%d tokens at once do not fit into a context of %d", s, m.context)
+	}
+	d, err := m.NewDecoder()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	slot, err := d.Alloc()
+	if err != nil {
+		return err
+	}
+	feed := func(past int, tokens []int32) ([]float32, error) {
+		return d.Forward(context.Background(), []int{slot}, []int{past}, [][]int32{tokens})
+	}
+	tokens := selfTestTokens(prefix+s, m.Vocab())
+	if _, err := feed(0, tokens[:prefix]); err != nil {
+		return err
+	}
+	first, err := feed(prefix, tokens[prefix:])
+	if err != nil {
+		return err
+	}
+	together := append([]float32(nil), first...)
+	for i := range s {
+		single, err := feed(prefix+i, tokens[prefix+i:prefix+i+1])
+		if err != nil {
+			return err
+		}
+		if off := distance(together[i*m.Vocab():(i+1)*m.Vocab()], single); !(off <= m.tolerance()) {
+			return fmt.Errorf("token %d of %d scored together differs from scored alone by %.2g of the logits' range (at most %.2g is rounding): this runtime cannot verify drafts with this model",
+				i+1, s, off, m.tolerance())
+		}
+	}
+	again, err := feed(prefix, tokens[prefix:])
+	if err != nil {
+		return err
+	}
+	if off := distance(together, again); !(off <= m.tolerance()) {
+		return fmt.Errorf("the same %d tokens after a rollback differ by %.2g of the logits' range: this runtime cannot roll this model back", s, off)
+	}
+	return nil
+}
+
+func (m *Model) tolerance() float64 {
+	l := m.bundle.layout
+	switch {
+	case l.quantized:
+		return quantTolerance
+	case l.cache != float32Type || l.logits != float32Type:
+		return halfTolerance
+	}
+	return exactTolerance
+}
+
+// selfTestTokens are n ids that look like noise, the same every time
+// (multiplication by an odd constant, Knuth's multiplicative hashing).
+func selfTestTokens(n, vocab int) []int32 {
+	tokens := make([]int32, n)
+	for i := range tokens {
+		tokens[i] = int32(uint32(i+1) * 2654435761 % uint32(vocab))
+	}
+	return tokens
+}
+
+// distance is the largest difference between two lists of logits over the range
+// of the first; NaN where either has one.
+func distance(a, b []float32) float64 {
+	lo, hi, off := math.Inf(1), math.Inf(-1), 0.0
+	for i := range a {
+		x, y := float64(a[i]), float64(b[i])
+		lo, hi, off = min(lo, x), max(hi, x), max(off, math.Abs(x-y))
+	}
+	return off / max(hi-lo, math.SmallestNonzeroFloat32)
+}
