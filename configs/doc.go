@@ -8,7 +8,7 @@
 //
 //  1. a flag, where the setting has one: --top-p 0.9
 //  2. the environment: DRAFTMILL_ and the path in capitals with '_' for '.',
-//     so DRAFTMILL_SAMPLING_TOP_P=0.9 and DRAFTMILL_ORT_LIBRARY=/opt/lib.so;
+//     so DRAFTMILL_SAMPLING_TOP_P=0.9 and DRAFTMILL_ORT_LIBRARY=/usr/local/lib/libonnxruntime.so.1;
 //     an empty variable counts as unset; lists and maps are written as YAML in
 //     one line: DRAFTMILL_SAMPLING_STOP='["\nclass", "\ndef"]'
 //  3. the YAML file of --config (or DRAFTMILL_CONFIG), with the path as nested

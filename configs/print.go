@@ -3,10 +3,13 @@ package configs
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -26,27 +29,9 @@ func (c Config) YAML() string {
 			}
 			parent, name = groups[group], leaf
 		}
-		value := c.field(k.path).Interface()
-		switch v := value.(type) {
-		case time.Duration:
-			value = v.String()
-		case string:
-			if k.path == "nats.url" {
-				value = redact(v)
-			}
-		}
-		node := new(yaml.Node)
-		if err := node.Encode(value); err != nil {
-			panic(fmt.Sprintf("configs: encode %s: %v", k.path, err)) // every field's type is YAML's
-		}
-		if node.Kind == yaml.ScalarNode && node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-			node.Style = yaml.DoubleQuotedStyle
-		}
-		if node.Kind != yaml.ScalarNode {
-			node.Style = yaml.FlowStyle
-			for _, element := range node.Content {
-				element.Style = yaml.DoubleQuotedStyle
-			}
+		node := encode(c.field(k.path).Interface())
+		if k.path == "nats.url" {
+			node = encode(redact(c.NATS.URL))
 		}
 		node.LineComment = c.Origin(k.path)
 		parent.Content = append(parent.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, node)
@@ -58,6 +43,38 @@ func (c Config) YAML() string {
 		panic(fmt.Sprintf("configs: encode the configuration: %v", err))
 	}
 	return out.String()
+}
+
+// encode is value on one line. Texts are encoded by hand: the library's own
+// choice of a block style breaks on those that begin with a line break.
+func encode(value any) *yaml.Node {
+	switch v := value.(type) {
+	case string:
+		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
+		if strings.ContainsFunc(v, unicode.IsControl) {
+			node.Style = yaml.DoubleQuotedStyle
+		}
+		return node
+	case time.Duration:
+		return encode(v.String())
+	case []string:
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, text := range v {
+			list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Style: yaml.DoubleQuotedStyle})
+		}
+		return list
+	case map[string]string:
+		options := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			options.Content = append(options.Content, encode(name), encode(v[name]))
+		}
+		return options
+	}
+	node := new(yaml.Node)
+	if err := node.Encode(value); err != nil {
+		panic(fmt.Sprintf("configs: encode a %T: %v", value, err)) // every other field is a number or a truth value
+	}
+	return node
 }
 
 // field is the field at path, found by its tags.

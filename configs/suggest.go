@@ -19,7 +19,7 @@ func nearest(unknown string) (key, bool) {
 			}
 		}
 	}
-	return found, best <= 1.0/3
+	return found, best <= 1.0/4
 }
 
 // distance is the edit distance (Levenshtein) of two names per letter of the

@@ -1,0 +1,294 @@
+package configs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// load parses args with the flags that register adds and loads the result.
+func load(t *testing.T, register func(*pflag.FlagSet), args ...string) (Config, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	register(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatalf("parse %q: %v", args, err)
+	}
+	return Load(fs)
+}
+
+func mustLoad(t *testing.T, register func(*pflag.FlagSet), args ...string) Config {
+	t.Helper()
+	c, err := load(t, register, args...)
+	if err != nil {
+		t.Fatalf("load %q: %v", args, err)
+	}
+	return c
+}
+
+// checkSubmitValues is ValidateSubmit without a look at the files.
+func checkSubmitValues(c Config) error {
+	p := &problems{c: c}
+	p.values()
+	p.submitValues()
+	return p.err()
+}
+
+func checkWorkerValues(c Config) error {
+	p := &problems{c: c}
+	p.values()
+	p.workerValues()
+	return p.err()
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files match %s (%v)", pattern, err)
+	}
+	return files
+}
+
+func wantUsage(t *testing.T, err error, message string) {
+	t.Helper()
+	var usage *UsageError
+	if !errors.As(err, &usage) {
+		t.Fatalf("got %v (%T), want a *UsageError", err, err)
+	}
+	if err.Error() != message {
+		t.Errorf("\n got %s\nwant %s", err, message)
+	}
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGoodFiles(t *testing.T) {
+	for _, file := range glob(t, "testdata/*.good.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			args := []string{"--config", file, "--dataset", "rows.jsonl"}
+			if err := checkSubmitValues(mustLoad(t, SubmitFlags, args...)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestBadFiles expects what the first line's comment says, with FILE for the
+// file's own path.
+func TestBadFiles(t *testing.T) {
+	for _, file := range glob(t, "testdata/*.bad.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, _, _ := strings.Cut(string(text), "\n")
+			want, ok := strings.CutPrefix(first, "# ")
+			if !ok {
+				t.Fatalf("%s does not begin with the expected message", file)
+			}
+			c, err := load(t, SubmitFlags, "--config", file, "--dataset", "rows.jsonl")
+			if err == nil {
+				err = checkSubmitValues(c)
+			}
+			wantUsage(t, err, strings.ReplaceAll(want, "FILE", file))
+		})
+	}
+}
+
+func TestEveryKeyIsRead(t *testing.T) {
+	c := mustLoad(t, SubmitFlags, "--config", "testdata/every-key.good.yaml")
+	want := Config{
+		Dataset: "rows.jsonl", PromptColumn: "question", IDColumn: "key",
+		Template: "Q: {{.question}}\nA:", Limit: 20, ShardRows: 3,
+		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
+		Target: "big", Draft: "small", K: 0,
+		Sampling: Sampling{
+			Temperature: 0, TopK: 40, TopP: 0.95, Seed: 18446744073709551615, N: 16, MaxNewTokens: 64,
+			Stop: []string{"\nclass", `\n`, `é,["`, " "},
+		},
+		NATS: NATS{
+			URL: "nats://a:4222,tls://b,c:4223", Credentials: "user.creds",
+			TLSCA: "ca.pem", TLSCert: "cert.pem", TLSKey: "key.pem",
+			AckWait: 90 * time.Second, StoreDir: "store",
+		},
+		ORT: ORT{
+			Library: "libonnxruntime.so", Threads: 2, Device: "cuda:1",
+			ProviderOptions: map[string]string{"gpu_mem_limit": "1e9", "dawnBackendType": "Vulkan", "some.dotted": "007"},
+		},
+		Workers: 2, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0,
+		Log:    Log{Level: "debug", Format: "json"},
+		origin: c.origin,
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("\n got %+v\nwant %+v", c, want)
+	}
+	defaults := mustLoad(t, SubmitFlags)
+	for _, k := range keys {
+		if !c.IsSet(k.path) {
+			t.Errorf("the file does not set %s", k.path)
+		}
+		if reflect.DeepEqual(c.field(k.path).Interface(), defaults.field(k.path).Interface()) {
+			t.Errorf("%s has its default: the file proves nothing", k.path)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := mustLoad(t, SubmitFlags)
+	for _, k := range keys {
+		got := c.field(k.path).Interface()
+		if !reflect.DeepEqual(got, k.def) {
+			t.Errorf("%s: got %#v, want %#v", k.path, got, k.def)
+		}
+		if c.IsSet(k.path) || c.Origin(k.path) != "default" {
+			t.Errorf("%s: origin %q", k.path, c.Origin(k.path))
+		}
+	}
+	for _, file := range []string{"testdata/empty.good.yaml", "testdata/nulls.good.yaml"} {
+		if same := mustLoad(t, SubmitFlags, "--config", file); !reflect.DeepEqual(same, c) {
+			t.Errorf("%s: got %+v, want the defaults", file, same)
+		}
+	}
+	if err := checkSubmitValues(mustLoad(t, SubmitFlags, "--dataset", "x")); err != nil {
+		t.Errorf("the defaults do not validate: %v", err)
+	}
+}
+
+func TestWrittenOtherwise(t *testing.T) {
+	c := mustLoad(t, SubmitFlags, "--config", "testdata/written-otherwise.good.yaml")
+	if c.K != 8 || c.Limit != 100 || c.Mode != ModeArS || c.Out != "models/one" ||
+		c.Sampling.Temperature != 1 || c.Sampling.Seed != 16 || !reflect.DeepEqual(c.Sampling.Stop, []string{"\n\n", "END"}) {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	file := write(t, "c.yaml", "k: 1\nlimit: 1\nsampling: {top_p: 0.1, stop: [file]}\nort: {provider_options: {File: a}}\n")
+	steps := []struct {
+		name  string
+		env   map[string]string
+		args  []string
+		k     int
+		topP  float64
+		stop  []string
+		place string // of k
+	}{
+		{name: "default", k: 4, topP: 1, place: "default"},
+		{name: "file over default", args: []string{"--config", file}, k: 1, topP: 0.1, stop: []string{"file"}, place: file + ":1"},
+		{name: "file named by the environment", env: map[string]string{"DRAFTMILL_CONFIG": file}, k: 1, topP: 0.1, stop: []string{"file"}, place: file + ":1"},
+		{
+			name: "environment over file",
+			env:  map[string]string{"DRAFTMILL_K": "2", "DRAFTMILL_SAMPLING_TOP_P": "0.2", "DRAFTMILL_SAMPLING_STOP": `["\nenv", "a,b"]`},
+			args: []string{"--config", file}, k: 2, topP: 0.2, stop: []string{"\nenv", "a,b"}, place: "DRAFTMILL_K",
+		},
+		{
+			name: "an empty variable is unset",
+			env:  map[string]string{"DRAFTMILL_K": ""}, args: []string{"--config", file},
+			k: 1, topP: 0.1, stop: []string{"file"}, place: file + ":1",
+		},
+		{
+			name: "flag over environment",
+			env:  map[string]string{"DRAFTMILL_K": "2", "DRAFTMILL_SAMPLING_TOP_P": "0.2", "DRAFTMILL_SAMPLING_STOP": `["env"]`},
+			args: []string{"--config", file, "--k", "3", "--top-p=0.3", "--stop", "a,b", "--stop", "\r\nc", "--stop", "[d]"},
+			k:    3, topP: 0.3, stop: []string{"a,b", "\r\nc", "[d]"}, place: "--k",
+		},
+		{
+			name: "a flag that repeats the default still wins", args: []string{"--config", file, "--k", "4"},
+			k: 4, topP: 0.1, stop: []string{"file"}, place: "--k",
+		},
+	}
+	for _, step := range steps {
+		t.Run(step.name, func(t *testing.T) {
+			for name, value := range step.env {
+				t.Setenv(name, value)
+			}
+			c := mustLoad(t, SubmitFlags, step.args...)
+			if c.K != step.k || c.Sampling.TopP != step.topP || !reflect.DeepEqual(c.Sampling.Stop, step.stop) {
+				t.Errorf("got k %d, top_p %v, stop %q", c.K, c.Sampling.TopP, c.Sampling.Stop)
+			}
+			if c.Origin("k") != step.place {
+				t.Errorf("k comes from %q, want %q", c.Origin("k"), step.place)
+			}
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("DRAFTMILL_ORT_LIBRARY", "lib.so")
+	t.Setenv("DRAFTMILL_SAMPLING_SEED", "18446744073709551615")
+	t.Setenv("DRAFTMILL_NATS_ACK_WAIT", "2s")
+	t.Setenv("DRAFTMILL_JSON", "true")
+	t.Setenv("DRAFTMILL_JOB", "2024")
+	t.Setenv("DRAFTMILL_ORT_PROVIDER_OPTIONS", "{dawnBackendType: Vulkan, device_id: 0}")
+	c := mustLoad(t, WorkerFlags)
+	if c.ORT.Library != "lib.so" || c.Sampling.Seed != 1<<64-1 || c.NATS.AckWait != 2*time.Second || !c.JSON || c.Job != "2024" {
+		t.Errorf("got %+v", c)
+	}
+	if want := map[string]string{"dawnBackendType": "Vulkan", "device_id": "0"}; !reflect.DeepEqual(c.ORT.ProviderOptions, want) {
+		t.Errorf("got options %v, want %v", c.ORT.ProviderOptions, want)
+	}
+}
+
+func TestBadEnvironment(t *testing.T) {
+	tests := []struct{ name, value, want string }{
+		{"DRAFTMILL_TARGT", "x", "unknown environment variable DRAFTMILL_TARGT; did you mean DRAFTMILL_TARGET?"},
+		{"DRAFTMILL_TOP_P", "1", "unknown environment variable DRAFTMILL_TOP_P; did you mean DRAFTMILL_SAMPLING_TOP_P?"},
+		{"DRAFTMILL_NATS", "x", "unknown environment variable DRAFTMILL_NATS; did you mean DRAFTMILL_NATS_URL?"},
+		{"DRAFTMILL_WEATHER_TODAY", "x", "unknown environment variable DRAFTMILL_WEATHER_TODAY; unset it"},
+		{"DRAFTMILL_K", "many", `k: want a whole number, got "many" (DRAFTMILL_K)`},
+		{"DRAFTMILL_SAMPLING_STOP", "a,b", `sampling.stop: want a list of texts such as ["\n", "END"], got "a,b" (DRAFTMILL_SAMPLING_STOP)`},
+		{"DRAFTMILL_DRAIN_TIMEOUT", "30", `drain_timeout: want a duration such as 30s, got "30" (DRAFTMILL_DRAIN_TIMEOUT)`},
+		{"DRAFTMILL_ORT_PROVIDER_OPTIONS", "[1]", "ort.provider_options: want a map such as {device_id: 0} (DRAFTMILL_ORT_PROVIDER_OPTIONS)"},
+		{"DRAFTMILL_ORT_PROVIDER_OPTIONS", "{", `ort.provider_options: want a map such as {device_id: 0}, got "{" (DRAFTMILL_ORT_PROVIDER_OPTIONS)`},
+		{"DRAFTMILL_CONFIG", "no/such.yaml", "cannot read configuration file no/such.yaml: no such file or directory (DRAFTMILL_CONFIG)"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv(test.name, test.value)
+			_, err := load(t, SubmitFlags)
+			wantUsage(t, err, test.want)
+		})
+	}
+}
+
+func TestMissingConfigFile(t *testing.T) {
+	_, err := load(t, WorkerFlags, "--config", "no/such.yaml")
+	wantUsage(t, err, "cannot read configuration file no/such.yaml: no such file or directory (--config)")
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v does not wrap os.ErrNotExist", err)
+	}
+	_, err = load(t, WorkerFlags, "--config", ".")
+	wantUsage(t, err, "cannot read configuration file .: is a directory (--config)")
+}
+
+func TestDemoDraftStaysWithDemoTarget(t *testing.T) {
+	tests := []struct {
+		args          []string
+		target, draft string
+	}{
+		{nil, "testdata/demo/target", "testdata/demo/draft"},
+		{[]string{"--target", "a"}, "a", ""},
+		{[]string{"--draft", "b"}, "", "b"},
+		{[]string{"--target", "a", "--draft", "b"}, "a", "b"},
+	}
+	for _, test := range tests {
+		if c := mustLoad(t, SubmitFlags, test.args...); c.Target != test.target || c.Draft != test.draft {
+			t.Errorf("%q: got target %q, draft %q", test.args, c.Target, c.Draft)
+		}
+	}
+}
