@@ -40,7 +40,9 @@ type Published struct {
 // on the queue, the modes in turn, so that they run under like conditions. It
 // holds one shard of the dataset at a time, and ends by writing the job's
 // plan, which says when the job is complete.
-func (s *Submitter) Publish(ctx context.Context, rows Rows, progress func(Published)) (Published, error) {
+//
+// seen is called with every shard once it is queued, or found committed.
+func (s *Submitter) Publish(ctx context.Context, rows Rows, seen func(m Mode, rows int, committed bool)) (Published, error) {
 	var n Published
 	render, err := parseTemplate(s.Job.Dataset.Template)
 	if err != nil {
@@ -54,10 +56,9 @@ func (s *Submitter) Publish(ctx context.Context, rows Rows, progress func(Publis
 			return n, err
 		}
 		if len(shard) == s.Job.ShardRows || last && len(shard) > 0 {
-			if err := s.publishShard(ctx, &n, shard); err != nil {
+			if err := s.publishShard(ctx, &n, shard, seen); err != nil {
 				return n, err
 			}
-			progress(n)
 			shard = shard[:0]
 		}
 		if last {
@@ -82,7 +83,7 @@ func (s *Submitter) Publish(ctx context.Context, rows Rows, progress func(Publis
 	return n, s.Folder.WritePlan(n.Shards, n.Rows, modes)
 }
 
-func (s *Submitter) publishShard(ctx context.Context, n *Published, rows []storage.ShardRow) error {
+func (s *Submitter) publishShard(ctx context.Context, n *Published, rows []storage.ShardRow, seen func(Mode, int, bool)) error {
 	shard := n.Shards
 	n.Shards++
 	for _, m := range s.Job.Modes {
@@ -91,6 +92,7 @@ func (s *Submitter) publishShard(ctx context.Context, n *Published, rows []stora
 			return err
 		case done:
 			n.Committed++
+			seen(m, len(rows), true)
 			continue
 		}
 		data, err := encodeShard(&s.Job, s.Place, m, shard, rows)
@@ -106,6 +108,7 @@ func (s *Submitter) publishShard(ctx context.Context, n *Published, rows []stora
 		} else {
 			n.Queued++
 		}
+		seen(m, len(rows), false)
 	}
 	return nil
 }

@@ -1,0 +1,208 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/ort"
+	"github.com/draftmill/draftmill/ort/library"
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/tokenize"
+)
+
+// Models keeps the models of a process: each is read and loaded once, however
+// many workers and modes use it.
+type Models struct {
+	options ort.Options
+	library string
+	log     *slog.Logger
+
+	mu     sync.Mutex
+	known  map[string]*entry // by folder
+	inited bool
+}
+
+type entry struct {
+	bundle    *ort.Bundle
+	tokenizer *tokenize.Tokenizer
+	model     *ort.Model // nil until it is loaded
+	tested    int        // S of the widest self-test passed
+}
+
+// NewModels makes an empty store; nothing is loaded yet.
+func NewModels(cfg configs.ORT, log *slog.Logger) *Models {
+	return &Models{
+		options: ort.Options{Threads: cfg.Threads, Device: cfg.Device},
+		library: cfg.Library,
+		log:     log,
+		known:   map[string]*entry{},
+	}
+}
+
+// Describe reads a model folder without loading the model.
+func (m *Models) Describe(dir string) (*ort.Bundle, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, err := m.read(dir)
+	if err != nil {
+		return nil, err
+	}
+	return e.bundle, nil
+}
+
+// CheckPair returns an error unless the draft's vocabulary is the target's.
+func (m *Models) CheckPair(target, draft string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, err := m.read(target)
+	if err != nil {
+		return err
+	}
+	d, err := m.read(draft)
+	if err != nil {
+		return err
+	}
+	const remedy = "choose a draft of the target's family"
+	if a, b := t.bundle.Vocab, d.bundle.Vocab; a != b {
+		return fmt.Errorf("pair the models: the draft %s has %d logits, the target %s %d; %s", draft, b, target, a, remedy)
+	}
+	for id := range int32(max(t.tokenizer.VocabSize(), d.tokenizer.VocabSize())) {
+		a, _ := t.tokenizer.Token(id)
+		b, _ := d.tokenizer.Token(id)
+		if a != b {
+			return fmt.Errorf("pair the models: id %d is %q in the draft %s and %q in the target %s; %s", id, b, draft, a, target, remedy)
+		}
+	}
+	return nil
+}
+
+// OpenFunc is the type of pipeline.Worker.Open.
+type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (pipeline.Pair, func(), error)
+
+// Open is pipeline.Worker.Open: it loads what is not loaded and makes decoders
+// for one worker. The folders in overrides go before the place's.
+func (m *Models) Open(overrides pipeline.Place) OpenFunc {
+	return func(_ context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (pipeline.Pair, func(), error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		var none pipeline.Pair
+		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1)
+		if err != nil {
+			return none, nil, fmt.Errorf("open the target: %w", err)
+		}
+		pair := pipeline.Pair{Target: target, Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
+		if mode == pipeline.ArS || job.Draft == nil {
+			return pair, func() { m.closed(target) }, nil
+		}
+		draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, 2)
+		if err != nil {
+			m.closed(target)
+			return none, nil, fmt.Errorf("open the draft: %w", err)
+		}
+		pair.Draft = draft
+		return pair, func() { m.closed(draft); m.closed(target) }, nil
+	}
+}
+
+// decoder makes a decoder over the model in dir, which must be the one that
+// the job names. s is the number of tokens that one pass will have to score.
+func (m *Models) decoder(dir string, want pipeline.Model, s int) (*ort.Decoder, *entry, error) {
+	e, err := m.read(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e.bundle.Digest != want.Digest {
+		return nil, nil, fmt.Errorf("model folder %s has digest %.12s, the job was submitted with %s of digest %.12s; put that model there, or name its folder in this worker's configuration",
+			dir, e.bundle.Digest, want.Name, want.Digest)
+	}
+	if err := m.load(e, s); err != nil {
+		return nil, nil, err
+	}
+	d, err := e.model.NewDecoder()
+	if err != nil {
+		return nil, nil, err
+	}
+	return d, e, nil
+}
+
+func (m *Models) read(dir string) (*entry, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the model folder %s: %w", dir, err)
+	}
+	if e := m.known[abs]; e != nil {
+		return e, nil
+	}
+	bundle, err := ort.OpenBundle(dir)
+	if err != nil {
+		return nil, err
+	}
+	tokenizer, err := tokenize.Load(bundle.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{bundle: bundle, tokenizer: tokenizer}
+	m.known[abs] = e
+	return e, nil
+}
+
+func (m *Models) load(e *entry, s int) error {
+	if !m.inited {
+		lib, err := library.Find(m.library)
+		if err != nil {
+			return err
+		}
+		if err := ort.Init(lib); err != nil {
+			return err
+		}
+		m.inited = true
+		m.log.Debug("ONNX Runtime loaded", "version", ort.Version(), "library", lib)
+	}
+	if e.model == nil {
+		model, err := ort.Load(e.bundle, m.options)
+		if err != nil {
+			return err
+		}
+		e.model = model
+		m.log.Debug("model loaded", "model", e.bundle.String())
+	}
+	if e.tested < s {
+		if err := e.model.SelfTest(s); err != nil {
+			return err
+		}
+		e.tested = s
+	}
+	return nil
+}
+
+func (m *Models) closed(d *ort.Decoder) {
+	if err := d.Close(); err != nil {
+		m.log.Warn("close a decoder", "err", err)
+	}
+}
+
+// Close lets all models go. Decoders must have been released.
+func (m *Models) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.known {
+		if e.model == nil {
+			continue
+		}
+		if err := e.model.Close(); err != nil {
+			m.log.Warn("close a model", "err", err)
+		}
+	}
+	m.known = map[string]*entry{}
+}
+
+func choose(first, second string) string {
+	if first != "" {
+		return first
+	}
+	return second
+}

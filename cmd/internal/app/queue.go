@@ -1,0 +1,43 @@
+package app
+
+import (
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/ort"
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/queue"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// QueueOptions turns the configuration into the queue's.
+func QueueOptions(c configs.NATS) queue.Options {
+	return queue.Options{
+		Credentials: c.Credentials, TLSCA: c.TLSCA, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
+		AckWait: c.AckWait,
+	}
+}
+
+// NewWorker wires one worker to a queue. Its progress is reported there.
+func NewWorker(name string, source pipeline.Source, open OpenFunc, q *queue.Queue, cfg configs.Config, log *slog.Logger) *pipeline.Worker {
+	return &pipeline.Worker{
+		Name: name, Source: source, Open: open, MaxAttempts: cfg.MaxAttempts, Log: log,
+		Report: func(p pipeline.Progress) {
+			if data, err := json.Marshal(p); err == nil { // integers and strings: cannot fail
+				q.Report(p.Job, data)
+			}
+		},
+	}
+}
+
+// Versions are what made a job's files, for job.json.
+func Versions() []storage.Version {
+	v := []storage.Version{{Name: "go", Value: runtime.Version()}, {Name: "onnxruntime", Value: ort.Version()}}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = append(v, storage.Version{Name: "draftmill", Value: info.Main.Version})
+	}
+	return v
+}

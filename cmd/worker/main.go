@@ -1,0 +1,85 @@
+// Command worker decodes shards from a NATS queue until it is told to stop.
+// Any number of workers, on any number of machines, share a queue.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/draftmill/draftmill/cmd/internal/app"
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/queue"
+)
+
+func main() {
+	os.Exit(app.Execute(command()))
+}
+
+func command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "worker --nats URL [flags]",
+		Short: "decode shards from a queue",
+		Long: `worker takes shards from the queue that submit fills, decodes them and commits
+their files. It sees the job's output folder and models at the paths that submit
+gave, or at its own --out, --target and --draft.
+
+The first SIGTERM or SIGINT lets it finish the shard in hand; the second, or the
+end of drain_timeout, gives the shard back.`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := configs.Load(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			if err := cfg.ValidateWorker(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
+	}
+	configs.WorkerFlags(cmd.Flags())
+	return cmd
+}
+
+func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
+	ctx, drain, stop := app.Signals(parent, cfg.DrainTimeout)
+	defer stop()
+	log := app.Logger(cfg.Log, stderr)
+	models := app.NewModels(cfg.ORT, log)
+	defer models.Close()
+	q, err := queue.Connect(ctx, cfg.NATS.URL, app.QueueOptions(cfg.NATS))
+	if err != nil {
+		return err
+	}
+	source, err := q.Source(ctx, "")
+	if err != nil {
+		return errors.Join(err, q.Close())
+	}
+	w := app.NewWorker(app.WorkerName(0), source, models.Open(overrides(cfg)), q, cfg, log)
+	if cfg.IsSet("out") {
+		w.Out = cfg.Out
+	}
+	log.Info("waiting for shards", "queue", cfg.NATS.URL, "worker", w.Name)
+	err = w.Run(ctx, drain)
+	if errors.Is(err, context.Canceled) { // told to stop twice: not a failure
+		err = nil
+	}
+	log.Info("stopped")
+	return errors.Join(err, source.Close(), q.Close())
+}
+
+// overrides are the model folders that this worker was given itself.
+func overrides(cfg configs.Config) (p pipeline.Place) {
+	if cfg.IsSet("target") {
+		p.Target = cfg.Target
+	}
+	if cfg.IsSet("draft") {
+		p.Draft = cfg.Draft
+	}
+	return p
+}
