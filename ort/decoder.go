@@ -377,11 +377,7 @@ func (d *Decoder) float32s(n int) []float32 {
 	if t == float32Type {
 		return view[float32](&d.logits, 0, n)
 	}
-	bf16 := C.int(0)
-	if t == bfloat16Type {
-		bf16 = 1
-	}
-	C.dm_widen((*C.uint16_t)(d.logits.data), (*C.float)(d.wide.data), C.size_t(n), bf16)
+	widen(d.wide.data, d.logits.data, n, t)
 	return view[float32](&d.wide, 0, n)
 }
 

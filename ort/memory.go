@@ -53,3 +53,12 @@ func view[T any](b *block, off, n int) []T { return unsafe.Slice((*T)(b.at(off))
 
 // aligned rounds a size in bytes up to the next tensor's start.
 func aligned(size int) int { return (size + align - 1) / align * align }
+
+// widen converts n numbers of a half-precision type at src to float32 at dst.
+func widen(dst, src unsafe.Pointer, n int, t elementType) {
+	bf16 := C.int(0)
+	if t == bfloat16Type {
+		bf16 = 1
+	}
+	C.dm_widen((*C.uint16_t)(src), (*C.float)(dst), C.size_t(n), bf16)
+}

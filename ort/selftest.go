@@ -16,8 +16,7 @@ const (
 )
 
 // SelfTest feeds s tokens behind a short text in one forward, takes them back,
-// and feeds them one by one: the logits must agree, and the whole must repeat
-// bit for bit. Verification of drafts rests on this, and runtimes have been
+// and feeds them one by one, and then together again: the logits must agree. Verification of drafts rests on this, and runtimes have been
 // released for which it does not hold. s is the most tokens that will be scored
 // at once, K+1.
 func (m *Model) SelfTest(s int) error {
