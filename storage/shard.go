@@ -107,7 +107,8 @@ func DecodeShard(data []byte) (s Shard, err error) {
 	if sum := sha256.Sum256(data[:n]); !bytes.Equal(sum[:], data[n:n+sha256.Size]) {
 		return fail("its checksum is wrong")
 	}
-	// From here on only a wrong encoder can fail, but it must not end a worker.
+	// From here on only a wrong encoder can fail. Most of what Arrow does with
+	// its bytes is a panic, which must not end a worker.
 	defer func() {
 		if p := recover(); p != nil {
 			s, err = fail("arrow: %v", p)

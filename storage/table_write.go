@@ -12,15 +12,10 @@ import (
 	"strconv"
 
 	"github.com/apache/arrow/go/v17/arrow/array"
-	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
 	"github.com/apache/arrow/go/v17/parquet/pqarrow"
 )
-
-// allocator serves every Arrow buffer of the package; tests replace it by a
-// checked one.
-var allocator memory.Allocator = memory.DefaultAllocator
 
 // flushBytes bounds what a table writer holds back: about one row group.
 const flushBytes = 4 << 20
