@@ -112,7 +112,7 @@ func lookup(fs *pflag.FlagSet, name string) *pflag.Flag {
 	return fs.Lookup(name)
 }
 
-// checkEnv refuses a DRAFTMILL_ variable that no setting reads: a misspelt one
+// checkEnv refuses a DRAFTMILL_ variable that no setting reads: a misspelled one
 // would otherwise be passed over in silence.
 func checkEnv(environ []string) error {
 	slices.Sort(environ) // so that of several the same one is named
