@@ -1,34 +1,195 @@
 package storage
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
 
-var errSoon = errors.New("storage: first signatures only")
-
-// Columns names the columns of a dataset that hold prompt and id. An empty
-// name is found by convention.
+// Columns names the columns of a dataset that hold the prompt and the id. An
+// empty name is found by convention: the prompt in "prompt" (HumanEval), else
+// "document" (XSum); the id in "task_id" (HumanEval), else "id".
 type Columns struct{ Prompt, ID string }
 
-// A Row is one row of a dataset.
+// A Row is one row of a dataset. Its memory is the caller's.
 type Row struct {
-	Index  int64             // from 0, in file order: the row's key
-	ID     string            // text of the id column; the index in decimal if there is none
-	Prompt []byte            // raw bytes, perhaps not UTF-8
-	Null   bool              // the row has no prompt; Prompt is nil
-	Fields map[string]string // every scalar column as text, null as empty
+	Index  int64             // from 0, in file order: the key of a row
+	ID     string            // the id column as text, valid UTF-8; not necessarily unique; the index in decimal if there is none
+	Prompt []byte            // as in the file: perhaps empty, perhaps not UTF-8
+	Null   bool              // the file has no prompt here; Prompt is nil
+	Fields map[string]string // every scalar column as text, bytes as in the file; null is empty
 }
 
 // Info describes an open dataset.
 type Info struct {
-	Format  string   // "parquet", "arrow file", "arrow stream" or "json lines"
-	Rows    int64    // -1 if only reading tells
-	Columns Columns  // resolved; ID is empty if the dataset has none
-	All     []string // every column of the file
+	Format  string   // FormatParquet, FormatArrowFile, FormatArrowStream or FormatJSONLines
+	Rows    int64    // -1 if only reading to the end tells
+	Columns Columns  // as found; ID is empty if rows are identified by their index
+	All     []string // every column of the file; of JSON Lines, the keys of the first object, sorted
 }
 
-// A Dataset is a stream of rows.
-type Dataset struct{}
+// A source is an open file of one format.
+type source interface {
+	info() Info
+	next() (Row, error) // io.EOF at the end
+	close() error
+}
 
-func OpenDataset(path string, cols Columns) (*Dataset, error) { return nil, errSoon }
-func (d *Dataset) Next() (Row, error)                         { return Row{}, errSoon }
-func (d *Dataset) Info() Info                                 { return Info{} }
-func (d *Dataset) Close() error                               { return nil }
+// A Dataset is a stream of rows in file order. It is not safe for concurrent
+// use.
+type Dataset struct {
+	path   string
+	source source
+	index  int64
+	err    error // sticky; io.EOF at the end
+}
+
+// OpenDataset opens a Parquet, Arrow IPC (file or stream) or JSON Lines file;
+// its first bytes say which, not its name. Rows are read as they are asked
+// for. Parquet and Arrow files are read by a child process (readermain.go), so
+// that a damaged file is an error here and nothing worse. Every error is one
+// line that names the file.
+func OpenDataset(path string, cols Columns) (*Dataset, error) {
+	src, err := openSource(path, cols)
+	if err != nil {
+		return nil, datasetError(path, err)
+	}
+	return &Dataset{path: path, source: src}, nil
+}
+
+func openSource(path string, cols Columns) (source, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // a source that needs it longer has its own descriptor
+	stat, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case stat.IsDir():
+		return nil, errors.New("it is a folder: name one Parquet, Arrow IPC or JSON Lines file")
+	case !stat.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case stat.Size() == 0:
+		return nil, errors.New("it is empty")
+	}
+	format, err := detectFormat(f, stat.Size())
+	if err != nil {
+		return nil, err
+	}
+	if format == FormatJSONLines {
+		return openJSONLines(path, cols)
+	}
+	return startReader(f, readerRequest{Format: format, Columns: cols})
+}
+
+// Info describes the dataset.
+func (d *Dataset) Info() Info { return d.source.info() }
+
+// Next returns the next row, or io.EOF after the last. An error is final.
+func (d *Dataset) Next() (Row, error) {
+	if d.err != nil {
+		return Row{}, d.err
+	}
+	row, err := d.source.next()
+	if err != nil {
+		d.err = err
+		if err != io.EOF {
+			d.err = datasetError(d.path, err)
+		}
+		return Row{}, d.err
+	}
+	row.Index = d.index
+	if d.Info().Columns.ID == "" || row.ID == "" {
+		row.ID = strconv.FormatInt(row.Index, 10)
+	}
+	row.ID = validUTF8(row.ID)
+	d.index++
+	return row, nil
+}
+
+// Close ends reading, before the end too.
+func (d *Dataset) Close() error {
+	if d.err == nil {
+		d.err = errors.New("read dataset: it is closed")
+	}
+	return d.source.close()
+}
+
+// datasetError names the file, once, in one line.
+func datasetError(path string, err error) error {
+	var pathError *os.PathError
+	if errors.As(err, &pathError) && err == error(pathError) {
+		err = pathError.Err
+	}
+	return fmt.Errorf("read dataset %s: %w", path, err)
+}
+
+// find resolves the columns of a file. accept says why a column cannot be
+// what it is asked for, if so.
+func (c Columns) find(all []string, accept func(name string, prompt bool) error) (Columns, error) {
+	prompt, id := c.Prompt, c.ID
+	if prompt == "" {
+		prompt = firstOf(all, "prompt", "document")
+		if prompt == "" {
+			return c, fmt.Errorf(`no column "prompt" or "document": name the prompt column, one of %s`, quoteAll(all))
+		}
+	}
+	if id == "" {
+		id = firstOf(all, "task_id", "id")
+	}
+	for _, name := range []string{prompt, id} {
+		if name != "" && !slices.Contains(all, name) {
+			return c, fmt.Errorf("no column %q: it has %s", name, quoteAll(all))
+		}
+	}
+	if err := accept(prompt, true); err != nil {
+		return c, err
+	}
+	if id != "" {
+		if err := accept(id, false); err != nil {
+			return c, err
+		}
+	}
+	return Columns{Prompt: prompt, ID: id}, nil
+}
+
+func firstOf(all []string, names ...string) string {
+	for _, name := range names {
+		if slices.Contains(all, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// quoteAll lists column names for an error line of bearable length.
+func quoteAll(names []string) string {
+	const most = 20
+	var quoted []string
+	for i, name := range names {
+		if i == most {
+			quoted = append(quoted, fmt.Sprintf("and %d more", len(names)-most))
+			break
+		}
+		quoted = append(quoted, oneLine(strconv.Quote(name)))
+	}
+	if len(quoted) == 0 {
+		return "no columns"
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// oneLine keeps the first line of a foreign message, at most 200 characters.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(validUTF8(s)), "\n")
+	if r := []rune(s); len(r) > 200 {
+		return string(r[:200]) + "..."
+	}
+	return s
+}

@@ -1,0 +1,274 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+)
+
+// readBatch is how many rows of a Parquet file are decoded at a time.
+const readBatch = 128
+
+// An arrowRows reads rows from Arrow record batches, wherever they come from.
+// It runs in the reader's process: on a damaged file the library may panic
+// here, panic in a goroutine of its own, or ask for any amount of memory.
+type arrowRows struct {
+	what    Info
+	scalars []int                        // columns of the batches that are text or can be written as text
+	prompt  int                          // column of the batches
+	id      int                          // likewise, -1 if there is none
+	batch   func() (arrow.Record, error) // the next one, owned by the callee until the next call; io.EOF at the end
+	current arrow.Record
+	at      int // next row of current
+	seen    int64
+}
+
+// openArrow opens a file in one of the Arrow formats.
+func openArrow(f *os.File, format string, cols Columns) (*arrowRows, error) {
+	s := &arrowRows{what: Info{Format: format, Rows: -1}}
+	switch format {
+	case FormatParquet:
+		return s, s.openParquet(f, cols)
+	case FormatArrowFile:
+		return s, s.openFile(f, cols)
+	case FormatArrowStream:
+		return s, s.openStream(f, cols)
+	}
+	return nil, fmt.Errorf("unknown format %q", format)
+}
+
+func (s *arrowRows) openParquet(f *os.File, cols Columns) error {
+	props := parquet.NewReaderProperties(allocator)
+	props.BufferedStreamEnabled = true // pages as they come, not whole columns
+	pq, err := file.NewParquetReader(f, file.WithReadProps(props))
+	if err != nil {
+		return err
+	}
+	// Read the file by Parquet's own types. The Arrow schema that pyarrow stores
+	// beside them asks for dictionaries, which the library cannot read in
+	// batches, and perhaps for types that it does not know.
+	pq.MetaData().FileMetaData.KeyValueMetadata = nil
+	fr, err := pqarrow.NewFileReader(pq, pqarrow.ArrowReadProperties{BatchSize: readBatch}, allocator)
+	if err != nil {
+		return err
+	}
+	all, err := fr.Schema()
+	if err != nil {
+		return err
+	}
+	if err := s.resolve(all, cols); err != nil {
+		return err
+	}
+	// Nested columns stay unread: only what becomes text is decoded.
+	var leaves []int
+	for _, i := range s.scalars {
+		leaves = append(leaves, fr.Manifest.Fields[i].ColIndex)
+	}
+	rr, err := fr.GetRecordReader(context.Background(), leaves, nil)
+	if err != nil {
+		return err
+	}
+	s.project()
+	s.what.Rows = pq.NumRows()
+	s.batch = func() (arrow.Record, error) {
+		if rr.Next() {
+			return rr.Record(), nil
+		}
+		if err := rr.Err(); err != nil && err != io.EOF {
+			return nil, err
+		}
+		if s.seen != s.what.Rows {
+			return nil, fmt.Errorf("it holds %d of the %d rows that it announces", s.seen, s.what.Rows)
+		}
+		return nil, io.EOF
+	}
+	return nil
+}
+
+func (s *arrowRows) openFile(f *os.File, cols Columns) error {
+	r, err := ipc.NewFileReader(f, ipc.WithAllocator(allocator))
+	if err != nil {
+		return err
+	}
+	if err := s.resolve(r.Schema(), cols); err != nil {
+		return err
+	}
+	n := 0
+	s.batch = func() (arrow.Record, error) {
+		if n == r.NumRecords() {
+			return nil, io.EOF
+		}
+		n++
+		return r.Record(n - 1)
+	}
+	return nil
+}
+
+func (s *arrowRows) openStream(f *os.File, cols Columns) error {
+	r, err := ipc.NewReader(f, ipc.WithAllocator(allocator))
+	if err != nil {
+		return err
+	}
+	if err := s.resolve(r.Schema(), cols); err != nil {
+		return err
+	}
+	s.batch = func() (arrow.Record, error) {
+		if r.Next() {
+			return r.Record(), nil
+		}
+		if err := r.Err(); err != nil && err != io.EOF {
+			return nil, err
+		}
+		return nil, io.EOF
+	}
+	return nil
+}
+
+// resolve finds the columns in the file's schema.
+func (s *arrowRows) resolve(schema *arrow.Schema, cols Columns) error {
+	for i, f := range schema.Fields() {
+		s.what.All = append(s.what.All, f.Name)
+		if isScalar(f.Type) {
+			s.scalars = append(s.scalars, i)
+		}
+	}
+	index := func(name string) int { return schema.FieldIndices(name)[0] }
+	found, err := cols.find(s.what.All, func(name string, prompt bool) error {
+		t := schema.Field(index(name)).Type
+		if prompt && !isText(t) || !isScalar(t) {
+			return errColumn{fmt.Sprintf("column %q is %s, not text", name, t)}
+		}
+		return nil
+	})
+	if err != nil {
+		return errColumn{err.Error()}
+	}
+	s.what.Columns = found
+	s.prompt, s.id = index(found.Prompt), -1
+	if found.ID != "" {
+		s.id = index(found.ID)
+	}
+	return nil
+}
+
+// project renumbers columns for batches that hold the scalar ones only.
+func (s *arrowRows) project() {
+	prompt, id := s.prompt, s.id
+	for to, from := range s.scalars {
+		if from == prompt {
+			s.prompt = to
+		}
+		if from == id {
+			s.id = to
+		}
+		s.scalars[to] = to
+	}
+}
+
+// errColumn is a dataset that is intact but lacks what was asked for.
+type errColumn struct{ text string }
+
+func (e errColumn) Error() string { return e.text }
+
+// next returns the next row, which owns its memory.
+func (s *arrowRows) next() (Row, error) {
+	for s.current == nil || s.at == int(s.current.NumRows()) {
+		rec, err := s.batch()
+		if err != nil {
+			return Row{}, err
+		}
+		if rec.NumCols() <= int64(max(s.prompt, s.id)) {
+			return Row{}, errors.New("a record batch lacks columns")
+		}
+		s.current, s.at = rec, 0
+	}
+	i := s.at
+	s.at++
+	s.seen++
+	row := Row{Null: s.current.Column(s.prompt).IsNull(i), Fields: make(map[string]string, len(s.scalars))}
+	for _, c := range s.scalars {
+		name := s.current.ColumnName(c)
+		if _, twice := row.Fields[name]; !twice {
+			row.Fields[name] = cellText(s.current.Column(c), i)
+		}
+	}
+	if !row.Null {
+		row.Prompt = []byte(cellText(s.current.Column(s.prompt), i))
+		row.Null = dictionaryNull(s.current.Column(s.prompt), i)
+	}
+	if s.id >= 0 {
+		row.ID = cellText(s.current.Column(s.id), i)
+	}
+	return row, nil
+}
+
+// isText tells whether a column's cells are text or bytes.
+func isText(t arrow.DataType) bool {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return isText(t.ValueType)
+	case arrow.ExtensionType:
+		return isText(t.StorageType())
+	}
+	switch t.ID() {
+	case arrow.STRING, arrow.LARGE_STRING, arrow.STRING_VIEW, arrow.BINARY, arrow.LARGE_BINARY, arrow.BINARY_VIEW:
+		return true
+	}
+	return false
+}
+
+// isScalar tells whether a column's cells can be written as text.
+func isScalar(t arrow.DataType) bool {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return isScalar(t.ValueType)
+	case arrow.ExtensionType:
+		return isScalar(t.StorageType())
+	}
+	return !arrow.IsNested(t.ID()) && t.ID() != arrow.RUN_END_ENCODED
+}
+
+// cellText is a cell as text: text and bytes as they are, numbers in decimal,
+// null as empty.
+func cellText(a arrow.Array, i int) string {
+	if a.IsNull(i) {
+		return ""
+	}
+	switch a := a.(type) {
+	case *array.Dictionary:
+		return cellText(a.Dictionary(), a.GetValueIndex(i))
+	case array.ExtensionArray:
+		return cellText(a.Storage(), i)
+	case *array.String:
+		return strings.Clone(a.Value(i))
+	case *array.LargeString:
+		return strings.Clone(a.Value(i))
+	case *array.StringView:
+		return strings.Clone(a.Value(i))
+	case *array.Binary:
+		return string(a.Value(i))
+	case *array.LargeBinary:
+		return string(a.Value(i))
+	case *array.BinaryView:
+		return string(a.Value(i))
+	case *array.FixedSizeBinary:
+		return string(a.Value(i))
+	}
+	return a.ValueStr(i)
+}
+
+// dictionaryNull tells whether a cell refers to a null entry of a dictionary.
+func dictionaryNull(a arrow.Array, i int) bool {
+	d, ok := a.(*array.Dictionary)
+	return ok && d.Dictionary().IsNull(d.GetValueIndex(i))
+}

@@ -1,0 +1,128 @@
+package storage
+
+import (
+	"bufio"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// readerEnv makes this binary a reader of one dataset: it carries a
+// readerRequest as JSON. Only startReader sets it.
+const readerEnv = "DRAFTMILL_DATASET_READER"
+
+// readerMemory is how much a reader may allocate.
+const readerMemory = 4 << 30
+
+// Descriptors of a reader beside the standard three.
+const (
+	readerFile = 3 // the dataset, open for reading
+	readerRows = 4 // where its messages go
+)
+
+type readerRequest struct {
+	Format  string
+	Columns Columns
+}
+
+// A readerMessage is what a reader tells its parent: first Info, then rows,
+// then End; or Error at any point.
+type readerMessage struct {
+	Info   *Info
+	Row    *Row
+	End    bool
+	Error  string
+	Intact bool // Error is not the file's fault
+}
+
+// init turns a process that startReader began into a reader, before main and
+// whatever main is: a program that can open a dataset can be its reader, test
+// binaries included, and none can forget to ask.
+func init() {
+	if request := os.Getenv(readerEnv); request != "" {
+		os.Exit(readerMain(request))
+	}
+}
+
+// readerMain streams one file to the parent.
+func readerMain(request string) int {
+	// A Ctrl-C at the terminal is for the parent to handle. The parent's end,
+	// however it came, shows as the end of standard input.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	limitMemory()
+	out := bufio.NewWriterSize(os.NewFile(readerRows, "rows"), 1<<16)
+	enc := gob.NewEncoder(out)
+	var req readerRequest
+	err := json.Unmarshal([]byte(request), &req)
+	if err == nil {
+		err = streamRows(os.NewFile(readerFile, "dataset"), req, enc)
+	}
+	if err != nil {
+		var column errColumn
+		enc.Encode(readerMessage{Error: oneLine(err.Error()), Intact: errors.As(err, &column)})
+	}
+	if out.Flush() != nil {
+		return 1
+	}
+	return 0
+}
+
+func streamRows(f *os.File, req readerRequest, enc *gob.Encoder) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	rows, err := openArrow(f, req.Format, req.Columns)
+	if err != nil {
+		return err
+	}
+	if err := enc.Encode(readerMessage{Info: &rows.what}); err != nil {
+		return err
+	}
+	for {
+		row, err := rows.next()
+		if err == io.EOF {
+			return enc.Encode(readerMessage{End: true})
+		}
+		if err != nil {
+			return err
+		}
+		if err := enc.Encode(readerMessage{Row: &row}); err != nil {
+			return err
+		}
+	}
+}
+
+// limitMemory bounds the address space of this process to what it has mapped
+// already (Go reserves much that it never touches) and readerMemory. Where the
+// system does not say how much that is, there is no limit.
+func limitMemory() {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return
+	}
+	pages, _, _ := strings.Cut(string(statm), " ")
+	n, err := strconv.ParseUint(pages, 10, 64)
+	if err != nil {
+		return
+	}
+	limit := n*uint64(os.Getpagesize()) + readerMemory
+	var now unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_AS, &now) == nil && limit < now.Cur {
+		unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: min(limit, now.Max)})
+	}
+}
