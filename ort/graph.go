@@ -75,10 +75,14 @@ func readGraph(path string) (*graph, error) {
 		return nil, fmt.Errorf("map: %w", err)
 	}
 	defer syscall.Munmap(model)
+	return parseGraph(model)
+}
 
+// parseGraph reads a ModelProto. The graph keeps no part of it.
+func parseGraph(model []byte) (*graph, error) {
 	g := &graph{ops: map[string]int{}}
 	found := false
-	err = fields(model, func(num protowire.Number, data []byte, _ uint64) error {
+	err := fields(model, func(num protowire.Number, data []byte, _ uint64) error {
 		if num != 7 { // ModelProto.graph
 			return nil
 		}

@@ -1,0 +1,140 @@
+package ort
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/draftmill/draftmill/ort/library"
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(initChild); path != "" {
+		os.Exit(runInitChild(path))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// models are those that the engine's tests run on: every contract and type of
+// number.
+var models = []string{"gqa", "growing", "float16", "bfloat16"}
+
+func modelDir(name string) string { return filepath.Join("testdata", name) }
+
+var loadLibrary = sync.OnceValue(func() error {
+	path, err := library.Find("")
+	if err != nil {
+		return err // it says: run `make ort`
+	}
+	return Init(path)
+})
+
+func needLibrary(t testing.TB) {
+	t.Helper()
+	if err := loadLibrary(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openBundleT(t testing.TB, dir string) *Bundle {
+	t.Helper()
+	b, err := OpenBundle(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// loadT loads a model for the length of a test.
+func loadT(t testing.TB, dir string, o Options) *Model {
+	t.Helper()
+	needLibrary(t)
+	m, err := Load(openBundleT(t, dir), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func decoderT(t testing.TB, m *Model) *Decoder {
+	t.Helper()
+	d, err := m.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// sequence is one slot, with calls that fail the test.
+type sequence struct {
+	t    testing.TB
+	d    *Decoder
+	slot int
+}
+
+func sequenceT(t testing.TB, d *Decoder) *sequence {
+	t.Helper()
+	slot, err := d.Alloc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sequence{t, d, slot}
+}
+
+// feed returns a copy of the logits.
+func (s *sequence) feed(past int, tokens ...int32) []float32 {
+	s.t.Helper()
+	logits, err := s.d.Forward(context.Background(), []int{s.slot}, []int{past}, [][]int32{tokens})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(logits) != len(tokens)*s.d.Vocab() {
+		s.t.Fatalf("%d logits for %d tokens of a vocabulary of %d", len(logits), len(tokens), s.d.Vocab())
+	}
+	return slices.Clone(logits)
+}
+
+func bitEqual(t testing.TB, what string, got, want []float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d logits, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("%s: logit %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+func near(t testing.TB, what string, got, want []float32, tolerance float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d logits, want %d", what, len(got), len(want))
+	}
+	if off := distance(want, got); !(off <= tolerance) {
+		t.Errorf("%s: differs by %.3g of the range, at most %.3g is allowed", what, off, tolerance)
+	}
+}
+
+// eachModel runs a test on every model.
+func eachModel(t *testing.T, o Options, f func(t *testing.T, m *Model)) {
+	t.Helper()
+	for _, name := range models {
+		t.Run(name, func(t *testing.T) { f(t, loadT(t, modelDir(name), o)) })
+	}
+}
