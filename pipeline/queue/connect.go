@@ -1,0 +1,254 @@
+package queue
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	defaultAckWait = 60 * time.Second
+	dialTimeout    = 5 * time.Second
+	reconnectWait  = 250 * time.Millisecond
+	requestTimeout = 5 * time.Second  // one question to the server
+	settleTimeout  = 30 * time.Second // one publish or acknowledgement, all its retries together
+)
+
+// ErrClosed says that the queue or the source was closed by this process.
+var ErrClosed = errors.New("the queue is closed")
+
+// Options say how to reach a NATS server and how the queue behaves there. The zero value is of use.
+type Options struct {
+	Credentials string // path of a NATS credentials file; a user and password or a token may stand in the URL instead
+
+	TLSCA   string // path of the PEM certificates that sign the server's, when the system does not know them
+	TLSCert string // path of the client's PEM certificate; TLSKey goes with it
+	TLSKey  string
+
+	// AckWait is how long a silent worker keeps a shard before another gets it; 0: 60 seconds. It belongs to the
+	// consumer that all workers share, and the worker that started last decides: give all of them the same.
+	AckWait time.Duration
+
+	Replicas int          // copies of each stream in a cluster, used when they are first made; 0: 1
+	Name     string       // the name by which the server knows this client; "": draftmill
+	Logger   *slog.Logger // nil: slog.Default()
+}
+
+// Queue is a connection to one server's shard queue. It is safe for concurrent use.
+type Queue struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	shards   jetstream.Stream
+	dead     jetstream.Stream
+	counts   attempts
+	payloads jetstream.ObjectStore
+	ackWait  time.Duration
+	log      *slog.Logger
+
+	life     context.Context // ends with Close
+	end      context.CancelFunc
+	work     sync.WaitGroup // heartbeats, watchers, give-backs; guarded by mu so that none is added after Close
+	mu       sync.Mutex
+	asyncErr atomic.Value // the last error the server sent out of turn, an error in a box
+}
+
+type boxedError struct{ error }
+
+// Connect reaches the server at url (several, separated by commas, are one cluster) and makes the queue's streams
+// where they are absent. Close the queue when done. Errors name the server, what is wrong and what to do.
+func Connect(ctx context.Context, url string, o Options) (*Queue, error) {
+	return connect(ctx, url, o)
+}
+
+func connect(ctx context.Context, address string, o Options, more ...nats.Option) (*Queue, error) {
+	q := &Queue{ackWait: o.AckWait, log: o.Logger}
+	if q.ackWait < 0 {
+		return nil, fmt.Errorf("connect to NATS: the ack wait is %v, it must be positive", q.ackWait)
+	}
+	if q.ackWait == 0 {
+		q.ackWait = defaultAckWait
+	}
+	if q.log == nil {
+		q.log = slog.Default()
+	}
+	q.life, q.end = context.WithCancel(context.Background())
+
+	opts, err := q.natsOptions(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	shown := redact(address)
+	if q.nc, err = dial(ctx, address, append(opts, more...)); err != nil {
+		q.end()
+		return nil, explain(shown, err)
+	}
+	if q.js, err = jetstream.New(q.nc); err == nil {
+		err = q.ensure(ctx, max(o.Replicas, 1))
+	}
+	if err != nil {
+		q.Close()
+		if out, ok := q.asyncErr.Load().(boxedError); ok && errors.Is(out.error, nats.ErrPermissionViolation) {
+			err = both(out.error, err)
+		}
+		return nil, explain(shown, err)
+	}
+	return q, nil
+}
+
+// Close ends the connection. Deliveries that are not settled are lost at once and come back after AckWait.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	q.end()
+	q.mu.Unlock()
+	q.work.Wait()
+	q.nc.Close()
+	return nil
+}
+
+// start runs f in a goroutine that Close waits for; it reports false, and runs nothing, once the queue is closed.
+func (q *Queue) start(f func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.life.Err() != nil {
+		return false
+	}
+	q.work.Go(f)
+	return true
+}
+
+func (q *Queue) natsOptions(ctx context.Context, o Options) ([]nats.Option, error) {
+	timeout := dialTimeout
+	if end, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, max(time.Until(end), time.Millisecond))
+	}
+	name := o.Name
+	if name == "" {
+		name = "draftmill"
+	}
+	opts := []nats.Option{
+		nats.Name(name),
+		nats.Timeout(timeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectWait, 2*reconnectWait),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { q.log.Debug("queue: disconnected", "err", err) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { q.log.Debug("queue: connected again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			q.asyncErr.Store(boxedError{err})
+			q.log.Debug("queue: connection", "err", err)
+		}),
+	}
+	if o.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(o.Credentials))
+	}
+	if o.TLSCA != "" {
+		opts = append(opts, nats.RootCAs(o.TLSCA))
+	}
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		return nil, errors.New("connect to NATS: a client certificate needs its key and a key its certificate; give both files or neither")
+	}
+	if o.TLSCert != "" {
+		opts = append(opts, nats.ClientCert(o.TLSCert, o.TLSKey))
+	}
+	return opts, nil
+}
+
+// dial is nats.Connect that also ends with ctx; a connection that comes too late is closed.
+func dial(ctx context.Context, address string, opts []nats.Option) (*nats.Conn, error) {
+	type answer struct {
+		nc  *nats.Conn
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		nc, err := nats.Connect(address, opts...)
+		got <- answer{nc, err}
+	}()
+	select {
+	case a := <-got:
+		return a.nc, a.err
+	case <-ctx.Done():
+		go func() {
+			if a := <-got; a.nc != nil {
+				a.nc.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// explain turns what NATS says into one line that names the server, the fault and the remedy.
+func explain(server string, err error) error {
+	var (
+		verify  *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		record  tls.RecordHeaderError
+		path    *fs.PathError
+		late    net.Error
+		setup   *setupError
+	)
+	hint := ""
+	switch {
+	case errors.As(err, &setup):
+		return fmt.Errorf("connect to NATS at %s: %w", server, err)
+	case errors.Is(err, context.Canceled):
+		hint = "interrupted"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired):
+		hint = "the server refused the credentials; give a valid credentials file, or a user and password in the URL"
+	case errors.Is(err, nats.ErrPermissionViolation):
+		hint = "this user may not use the queue; allow it the subjects $JS.>, $KV.>, $O.>, draftmill.> and _INBOX.>"
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		hint = "the server has no JetStream for this account; start it with -js or enable JetStream in its configuration"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		hint = "the server does not speak TLS; use a nats:// URL without TLS files, or enable TLS on the server"
+	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &verify):
+		hint = "the server's TLS certificate is not trusted; name the file of the authority that signed it"
+	case errors.Is(err, nats.ErrNoInfoReceived), errors.As(err, &record):
+		hint = "what answers there is no NATS server, or it wants TLS first"
+	case strings.Contains(err.Error(), "tls:"):
+		hint = "TLS failed; check the certificate, key and authority files"
+	case errors.As(err, &path):
+		hint = "a credentials or TLS file cannot be read"
+	case errors.Is(err, nats.ErrNoServers):
+		hint = "nothing answers there; start a server, correct the URL, or leave it out to use the embedded one"
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+		hint = "no answer in time; check the address and the server's load"
+	default:
+		return fmt.Errorf("connect to NATS at %s: %w", server, err)
+	}
+	return fmt.Errorf("connect to NATS at %s: %s: %w", server, hint, err)
+}
+
+// redact hides passwords and tokens in a list of server URLs.
+func redact(addresses string) string {
+	list := strings.Split(addresses, ",")
+	for i, a := range list {
+		u, err := url.Parse(strings.TrimSpace(a))
+		switch {
+		case err != nil:
+			list[i] = "(a malformed URL)"
+		case u.User != nil:
+			if _, isPassword := u.User.Password(); !isPassword {
+				u.User = url.User("xxxxx") // a token stands where a user would
+			}
+			list[i] = u.Redacted()
+		}
+	}
+	return strings.Join(list, ",")
+}

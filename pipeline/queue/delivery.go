@@ -1,0 +1,229 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrSettled says that the delivery was acknowledged, given back or rejected before.
+var ErrSettled = errors.New("the delivery is settled already")
+
+// Delivery is one shard handed to a worker. It keeps itself alive until it is settled by exactly one of Ack, Retry,
+// Release and Reject; another one after that returns ErrSettled.
+//
+// What it tells the server goes as a request on the message's reply subject, which the server confirms, where
+// jetstream.Msg would publish unconfirmed.
+type Delivery struct {
+	q      *Queue
+	msg    jetstream.Msg
+	key    string
+	tail   string // the key as part of a subject
+	id     string // the publish's Nats-Msg-Id
+	object string // where a large payload lies
+	data   []byte
+	mark   mark // the attempt as counted
+
+	received time.Time
+	settled  atomic.Bool
+	quiet    context.Context // ends when the heart is to stop
+	hush     context.CancelFunc
+	stopped  chan struct{} // closed when the heart has stopped
+	lost     chan struct{}
+}
+
+func newDelivery(q *Queue, msg jetstream.Msg) *Delivery {
+	d := &Delivery{
+		q: q, msg: msg, received: time.Now(),
+		key: keyOf(shardSubjects, msg.Subject()), tail: msg.Subject()[len(shardSubjects):], id: msg.Headers().Get(nats.MsgIdHdr),
+		stopped: make(chan struct{}), lost: make(chan struct{}),
+	}
+	d.quiet, d.hush = context.WithCancel(q.life)
+	return d
+}
+
+// Key is "<job>/<mode>/<shard>".
+func (d *Delivery) Key() string { return d.key }
+
+// Data is the shard's bytes. They belong to the receiver.
+func (d *Delivery) Data() []byte { return d.data }
+
+// Attempt is 1 when the shard is handed out for the first time since it was published.
+func (d *Delivery) Attempt() int { return d.mark.count }
+
+// Lost is closed when the server confirmed no progress for an AckWait: somebody else may have the shard by now. Work
+// may go on, since results commit first-writer-wins, and Ack still takes the shard off the queue.
+func (d *Delivery) Lost() <-chan struct{} { return d.lost }
+
+// keepAlive tells the server of progress every third of AckWait until the delivery is settled or lost. A heartbeat
+// counts from when it was sent, the server's clock never being ahead of that.
+func (d *Delivery) keepAlive() {
+	defer close(d.stopped)
+	interval := d.q.ackWait / 3
+	last, next := d.received, d.received.Add(interval)
+	for {
+		if !pause(d.quiet, time.Until(next)) {
+			if !d.settled.Load() { // the queue was closed under it
+				close(d.lost)
+			}
+			return
+		}
+		sent := time.Now()
+		if left := d.q.ackWait - sent.Sub(last); left > 0 {
+			once, cancel := context.WithTimeout(d.quiet, min(interval, left))
+			err := d.tell(once, "+WPI")
+			cancel()
+			if err == nil {
+				last, next = sent, sent.Add(interval)
+				continue
+			}
+		}
+		if time.Since(last) >= d.q.ackWait {
+			d.q.log.Debug("queue: shard lost", "key", d.key, "silent", time.Since(last))
+			close(d.lost)
+			return
+		}
+		next = time.Now().Add(min(interval/8, d.q.ackWait-time.Since(last)))
+	}
+}
+
+// stopHeart ends the heartbeats and waits until none can follow: one that came after a give-back would undo its delay.
+func (d *Delivery) stopHeart() {
+	d.hush()
+	<-d.stopped
+}
+
+// tell sends an answer about this message and waits for the server's confirmation.
+func (d *Delivery) tell(ctx context.Context, answer string) error {
+	_, err := d.q.nc.RequestWithContext(ctx, d.msg.Reply(), []byte(answer))
+	return err
+}
+
+// insist is tell until it succeeds, for answers that may be repeated.
+func (d *Delivery) insist(ctx context.Context, answer string) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, min(requestTimeout, max(d.q.ackWait, time.Second)))
+		err := d.tell(once, answer)
+		cancel()
+		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return err
+		}
+		if !pause(ctx, reconnectWait) {
+			return fmt.Errorf("no confirmation from the server: %w", err)
+		}
+	}
+}
+
+// settle claims the one settlement and runs it within settleTimeout. The heart stops in any case: what could not be
+// settled comes back after AckWait.
+func (d *Delivery) settle(ctx context.Context, step string, f func(context.Context) error) error {
+	if !d.settled.CompareAndSwap(false, true) {
+		return fmt.Errorf("%s shard %s: %w", step, d.key, ErrSettled)
+	}
+	defer d.stopHeart()
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	defer context.AfterFunc(d.q.life, cancel)()
+	err := f(ctx)
+	if err == nil {
+		return nil
+	}
+	if d.q.life.Err() != nil {
+		err = both(ErrClosed, err)
+	}
+	return fmt.Errorf("%s shard %s: %w", step, d.key, err)
+}
+
+// Ack takes the shard off the queue for good and returns when the server confirmed that.
+func (d *Delivery) Ack(ctx context.Context) error {
+	return d.settle(ctx, "acknowledge", func(ctx context.Context) error {
+		if err := d.insist(ctx, "+ACK"); err != nil {
+			return err
+		}
+		d.tidy(ctx, d.object)
+		return nil
+	})
+}
+
+// Retry gives the shard back, not to be handed out again before delay has passed.
+func (d *Delivery) Retry(ctx context.Context, delay time.Duration) error {
+	return d.settle(ctx, "give back", func(ctx context.Context) error {
+		if delay <= 0 {
+			return d.giveBack(ctx, "-NAK")
+		}
+		args, err := json.Marshal(map[string]int64{"delay": delay.Nanoseconds()})
+		if err != nil {
+			return err
+		}
+		return d.giveBack(ctx, "-NAK "+string(args))
+	})
+}
+
+// Release gives the shard back at once and takes back the attempt: nobody tried.
+func (d *Delivery) Release(ctx context.Context) error {
+	return d.settle(ctx, "release", func(ctx context.Context) error {
+		uncounted := d.q.counts.undo(ctx, d.tail, d.id, d.mark)
+		return both(d.giveBack(ctx, "-NAK"), uncounted)
+	})
+}
+
+// Reject copies the shard and the reason to the dead letters, then takes it off the queue.
+func (d *Delivery) Reject(ctx context.Context, reason error) error {
+	return d.settle(ctx, "reject", func(ctx context.Context) error {
+		if err := d.q.bury(ctx, d, reason); err != nil {
+			return err
+		}
+		if err := d.insist(ctx, "+TERM"); err != nil {
+			return err
+		}
+		d.tidy(ctx, "") // the dead letter refers to the payload
+		return nil
+	})
+}
+
+// giveBack is said once: repeated, it could take the shard from whoever got it in between.
+func (d *Delivery) giveBack(ctx context.Context, answer string) error {
+	d.stopHeart()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return d.tell(ctx, answer)
+}
+
+// tidy removes what belonged to a shard that is off the queue. A failure leaves rubbish, never a wrong answer.
+func (d *Delivery) tidy(ctx context.Context, object string) {
+	err := d.q.counts.forget(ctx, d.tail, d.mark)
+	if object != "" {
+		err = both(err, d.q.dropPayload(ctx, object))
+	}
+	if err != nil {
+		d.q.log.Debug("queue: tidy up after a shard", "key", d.key, "err", err)
+	}
+}
+
+// abandon gives back a message that never became a delivery, without waiting for anything.
+func (d *Delivery) abandon() {
+	d.settled.Store(true)
+	d.q.start(func() {
+		d.stopHeart()
+		if d.mark.revision > 0 {
+			ctx, cancel := context.WithTimeout(d.q.life, requestTimeout)
+			defer cancel()
+			if err := d.q.counts.undo(ctx, d.tail, d.id, d.mark); err != nil {
+				d.q.log.Debug("queue: abandon a shard", "key", d.key, "err", err)
+			}
+		}
+		_ = d.q.nc.Publish(d.msg.Reply(), []byte("-NAK")) // if that is lost, it comes back after AckWait
+	})
+}
+
+// discard buries a message that no worker could read.
+func (d *Delivery) discard(ctx context.Context, reason error) error {
+	d.q.log.Warn("queue: unreadable shard put among the dead letters", "key", d.key, "reason", reason)
+	return d.Reject(ctx, reason)
+}

@@ -1,0 +1,37 @@
+// Package queue puts draftmill's shards on a NATS JetStream work queue and takes them off again.
+//
+// A shard is known by its key "<job>/<mode>/<shard>" and lies on the subject
+// draftmill.shards.<job>.<mode>.<shard>. Five things live on the server, all on file storage:
+//
+//	DRAFTMILL            stream   the work queue: a shard stays until it is acknowledged
+//	DRAFTMILL_DEAD       stream   shards that no worker can do, with the reason
+//	DRAFTMILL_PAYLOADS   objects  the bytes of shards larger than the server's message limit
+//	DRAFTMILL_ATTEMPTS   keys     how often each queued shard was handed out
+//	workers              durable  the pull consumer that all workers share (workers-<job> for workers of one job)
+//
+// # Invariants
+//
+// A key is queued at most once. The stream holds one message per subject and refuses a second (discard new, per
+// subject), however much time lies between the two; Publish reports the refusal as fresh = false. The Nats-Msg-Id
+// is made anew by every call of Publish and serves only its own retries: a publish whose answer was lost is not
+// stored twice, and a shard that was done and is rightly published again is never swallowed by the server's
+// duplicate window, because its id is another one.
+//
+// A delivery keeps itself alive. Progress is sent every third of AckWait from the moment the message arrives, and
+// each one is confirmed by the server: a publish into a dead connection's buffer does not count. When none was
+// confirmed for a whole AckWait, Lost is closed, for somebody else may hold the shard by then.
+//
+// A shard is settled once, and the server confirms it. Delivery is at least once, never exactly once: whoever
+// works on shards commits results so that the first writer wins, and acknowledges afterwards.
+//
+// The count of attempts is our own. The server's count lives in the consumer's state, which a kill -9 can set
+// back, and it also counts deliveries that were only given back; a message's headers cannot change once stored.
+// So the count is a key in a bucket, written before the shard is handed out, with the message's id beside it (a
+// later publish of the same key starts at one), and removed when the shard is settled for good.
+//
+// A worker holds what it works on and no more: Next asks for one message, and asks again only when called again.
+//
+// # Sources
+//
+// JetStream's own documents: ADR-8 (key-value), ADR-13 (pull), ADR-15 (acknowledgements), ADR-20 (object store).
+package queue

@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+)
+
+const progressBuffer = 1024 // events that a slow watcher may lag behind
+
+// Report sends a small progress event of a job to whoever watches. Nothing is stored or confirmed: events show, they
+// do not count. data is not kept.
+func (q *Queue) Report(job string, data []byte) error {
+	if err := ValidateJob(job); err != nil {
+		return err
+	}
+	if err := q.nc.Publish(progressSubject+job, data); err != nil {
+		return fmt.Errorf("report progress of job %s: %w", job, err)
+	}
+	return nil
+}
+
+// Watch returns the events that are reported for a job from now on. The channel is closed when ctx ends or the queue
+// is closed; a reader that lags far behind misses events. The server knows of the watcher when Watch returns.
+func (q *Queue) Watch(ctx context.Context, job string) (<-chan []byte, error) {
+	if err := ValidateJob(job); err != nil {
+		return nil, err
+	}
+	in := make(chan *nats.Msg, progressBuffer)
+	sub, err := q.nc.ChanSubscribe(progressSubject+job, in)
+	if err != nil {
+		return nil, fmt.Errorf("watch job %s: %w", job, err)
+	}
+	flush, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := q.nc.FlushWithContext(flush); err != nil {
+		_ = sub.Unsubscribe()
+		return nil, fmt.Errorf("watch job %s: %w", job, err)
+	}
+	out := make(chan []byte)
+	started := q.start(func() {
+		defer close(out)
+		defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection, where there is nothing to end
+		for {
+			select {
+			case m := <-in:
+				select {
+				case out <- m.Data:
+				case <-ctx.Done():
+					return
+				case <-q.life.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			case <-q.life.Done():
+				return
+			}
+		}
+	})
+	if !started {
+		_ = sub.Unsubscribe()
+		return nil, fmt.Errorf("watch job %s: %w", job, ErrClosed)
+	}
+	return out, nil
+}
