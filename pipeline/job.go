@@ -136,9 +136,9 @@ func Key(job string, m Mode, shard int) string {
 
 // Keys of the metadata that travels in a shard's Arrow schema.
 const (
-	metaJob   = "draftmill.job"
-	metaPlace = "draftmill.place"
-	metaMode  = "draftmill.mode"
+	metaJob   = "job"
+	metaPlace = "place"
+	metaMode  = "mode"
 )
 
 // encodeShard makes the message of one shard in one mode.

@@ -87,7 +87,7 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 		return err
 	}
 	defer closing(&err, shut)
-	if err := q.ForgetDeadLetters(ctx, s.job.Name); err != nil {
+	if err := q.PurgeDeadLetters(ctx, s.job.Name); err != nil {
 		return err
 	}
 
@@ -111,7 +111,7 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 
 	submitter := pipeline.Submitter{
 		Job: *s.job, Place: s.place, Folder: s.folder, Publisher: q,
-		Rejected: func(ctx context.Context) ([]string, error) { return q.Rejected(ctx, s.job.Name) },
+		Rejected: func(ctx context.Context) ([]string, error) { return rejected(ctx, q, s.job.Name) },
 	}
 	ctx, cancel := context.WithCancelCause(drain)
 	defer cancel(nil)
@@ -146,11 +146,24 @@ func interrupted(ctx context.Context, err error) error {
 	return errInterrupted
 }
 
+// rejected lists the job's shards that were set aside, with the reasons.
+func rejected(ctx context.Context, q *queue.Queue, job string) ([]string, error) {
+	letters, err := q.DeadLetters(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	reasons := make([]string, len(letters))
+	for i, l := range letters {
+		reasons[i] = l.Key + ": " + l.Reason
+	}
+	return reasons, nil
+}
+
 // connect reaches the queue of the configuration, or starts one in the job's
 // folder. shut is called once, at the end.
 func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() error, err error) {
 	if s.cfg.NATS.URL != "" {
-		q, err := queue.Connect(ctx, s.cfg.NATS.URL, app.QueueOptions(s.cfg.NATS))
+		q, err := queue.Connect(ctx, s.cfg.NATS.URL, app.QueueOptions(s.cfg.NATS, s.log))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -160,11 +173,11 @@ func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() e
 	if dir == "" {
 		dir = filepath.Join(s.folder.Dir(), "_queue")
 	}
-	server, err := queue.Embed(dir, queue.EmbedOptions{})
+	server, err := queue.Embed(dir, queue.EmbedOptions{Logger: s.log})
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err = server.Connect(ctx, app.QueueOptions(s.cfg.NATS))
+	q, err = server.Connect(ctx, app.QueueOptions(s.cfg.NATS, s.log))
 	if err != nil {
 		return nil, nil, errors.Join(err, server.Close())
 	}
@@ -216,7 +229,7 @@ func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish
 	drain, stop := context.WithCancel(drain)
 	var running sync.WaitGroup
 	for n := range s.cfg.Workers {
-		source, err := q.Source(ctx, s.job.Name)
+		source, err := q.Source(ctx, "")
 		if err != nil {
 			stop()
 			running.Wait()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -8,7 +9,6 @@ import (
 	"github.com/draftmill/draftmill/cmd/internal/app"
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort/library"
-	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -20,10 +20,11 @@ func setupCommand() *cobra.Command {
 		Args:  app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := library.Find("")
+			if errors.Is(err, library.ErrNotInstalled) {
+				path, err = library.Install(cmd.Context(), library.Options{Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "onnx runtime:", line) }})
+			}
 			if err != nil {
-				if path, err = library.Install(cmd.Context(), library.Options{Log: cmd.ErrOrStderr()}); err != nil {
-					return err
-				}
+				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), path)
 			return nil

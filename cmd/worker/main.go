@@ -52,7 +52,7 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 	log := app.Logger(cfg.Log, stderr)
 	models := app.NewModels(cfg.ORT, log)
 	defer models.Close()
-	q, err := queue.Connect(ctx, cfg.NATS.URL, app.QueueOptions(cfg.NATS))
+	q, err := queue.Connect(ctx, cfg.NATS.URL, app.QueueOptions(cfg.NATS, log))
 	if err != nil {
 		return err
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // QueueOptions turns the configuration into the queue's.
-func QueueOptions(c configs.NATS) queue.Options {
+func QueueOptions(c configs.NATS, log *slog.Logger) queue.Options {
 	return queue.Options{
 		Credentials: c.Credentials, TLSCA: c.TLSCA, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
-		AckWait: c.AckWait,
+		AckWait: c.AckWait, Logger: log,
 	}
 }
 
@@ -26,8 +26,12 @@ func NewWorker(name string, source pipeline.Source, open OpenFunc, q *queue.Queu
 	return &pipeline.Worker{
 		Name: name, Source: source, Open: open, MaxAttempts: cfg.MaxAttempts, Log: log,
 		Report: func(p pipeline.Progress) {
-			if data, err := json.Marshal(p); err == nil { // integers and strings: cannot fail
-				q.Report(p.Job, data)
+			data, err := json.Marshal(p)
+			if err == nil {
+				err = q.Report(p.Job, data)
+			}
+			if err != nil { // reports show progress; they do not count
+				log.Debug("progress not reported", "err", err)
 			}
 		},
 	}
