@@ -40,11 +40,11 @@ func main() {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	check(err)
 	var in struct {
-		Onig                                           map[string]set
-		OnigHan                                        set `json:"onig_han"`
+		Onig                                                   map[string]set
+		OnigHan                                                set `json:"onig_han"`
 		Numeric, Mark, Cleaned, Nonspacing, Punctuation, Moves set
-		Lower                                          map[string][]rune
-		Forms                                          map[string]struct{ Changed set }
+		Lower                                                  map[string][]rune
+		Forms                                                  map[string]struct{ Changed set }
 	}
 	check(json.NewDecoder(z).Decode(&in))
 

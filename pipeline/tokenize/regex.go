@@ -457,7 +457,8 @@ func (t *translator) escape(inClass bool) (string, error) {
 	if len(rest) < 2 {
 		return "", t.refuse("a lone \\")
 	}
-	const word = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}`
+	// In Latin-1 Oniguruma counts superscripts and fractions as well.
+	const word = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}²³¹¼½¾`
 	switch c := rest[1]; {
 	case c == 'p' || c == 'P':
 		return t.property()
