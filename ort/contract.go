@@ -67,9 +67,9 @@ type layout struct {
 	vocab     int // 0 where the graph leaves it open
 	logits    elementType
 	cache     elementType
-	mask      bool // the graph has attention_mask
-	positions bool // the graph has position_ids
-	quantized bool // activations are rounded to 8 bits, so that logits depend a little on S
+	mask      bool    // the graph has attention_mask
+	positions bool    // the graph has position_ids
+	tolerance float64 // how far rounding alone may move logits when S changes, see distance
 	past      []string
 	present   []string // past[i] continues as present[i]
 }
@@ -86,10 +86,6 @@ func readLayout(g *graph) (*layout, error) {
 	if g.ops["GroupQueryAttention"] > 0 {
 		l.contract = GQA
 	}
-	for _, op := range []string{"MatMulNBits", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QMoE"} {
-		l.quantized = l.quantized || g.ops[op] > 0
-	}
-
 	ids := false
 	pasts := map[string]tensorInfo{}
 	for _, in := range g.inputs {
@@ -144,6 +140,7 @@ func readLayout(g *graph) (*layout, error) {
 			}
 		}
 	}
+	l.tolerance = l.rounding(g)
 	return l, nil
 }
 

@@ -52,7 +52,7 @@ func TestTogetherEqualsAlone(t *testing.T) {
 			logits := together.feed(c.past, tokens[c.past:c.past+c.s]...)
 			for i := range c.s {
 				single := alone.feed(c.past+i, tokens[c.past+i])
-				near(t, "token", logits[i*m.Vocab():(i+1)*m.Vocab()], single, m.tolerance())
+				near(t, "token", logits[i*m.Vocab():(i+1)*m.Vocab()], single, m.bundle.layout.tolerance)
 			}
 		}
 	})
@@ -93,7 +93,7 @@ func TestFeedingAgainChangesNothing(t *testing.T) {
 		last := s.feed(10, tokens[10])
 		bitEqual(t, "the last token again", s.feed(10, tokens[10]), last)
 		two := s.feed(9, tokens[9], tokens[10])
-		near(t, "the last two again", two[m.Vocab():], last, m.tolerance())
+		near(t, "the last two again", two[m.Vocab():], last, m.bundle.layout.tolerance)
 	})
 }
 

@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// Tolerances of the self-test, as fractions of a position's range of logits.
-// A wrong runtime is off by far more than rounding: one that ignores the cache
-// or the order of the fed tokens changes logits by tenths.
+// Tolerances of the self-test, as fractions of a position's range of logits. A
+// runtime that ignores the cache or the order of the fed tokens changes logits
+// by a hundredth of the range and more.
 const (
-	exactTolerance = 1e-3 // float32 throughout: rounding alone
-	halfTolerance  = 3e-2 // caches or logits of half precision
-	quantTolerance = 2e-1 // activations are rounded to 8 bits by the range of all S tokens
+	exactTolerance = 1e-3 // float32 throughout
+	halfTolerance  = 3e-2 // half precision, or blocks of 4-bit weights with 8-bit activations
+	quantTolerance = 2e-1 // one 8-bit scale for the activations of all S tokens together
 )
 
 // SelfTest feeds s tokens behind a short text in one forward, takes them back,
@@ -43,7 +43,7 @@ func (m *Model) selfTest(s int) error {
 	feed := func(past int, tokens []int32) ([]float32, error) {
 		return d.Forward(context.Background(), []int{slot}, []int{past}, [][]int32{tokens})
 	}
-	tokens := selfTestTokens(prefix+s, m.Vocab())
+	tokens, tolerance := selfTestTokens(prefix+s, m.Vocab()), m.bundle.layout.tolerance
 	if _, err := feed(0, tokens[:prefix]); err != nil {
 		return err
 	}
@@ -57,27 +57,27 @@ func (m *Model) selfTest(s int) error {
 		if err != nil {
 			return err
 		}
-		if off := distance(together[i*m.Vocab():(i+1)*m.Vocab()], single); !(off <= m.tolerance()) {
+		if off := distance(together[i*m.Vocab():(i+1)*m.Vocab()], single); !(off <= tolerance) {
 			return fmt.Errorf("token %d of %d scored together differs from scored alone by %.2g of the logits' range (at most %.2g is rounding): this runtime cannot verify drafts with this model",
-				i+1, s, off, m.tolerance())
+				i+1, s, off, tolerance)
 		}
 	}
 	again, err := feed(prefix, tokens[prefix:])
 	if err != nil {
 		return err
 	}
-	if off := distance(together, again); !(off <= m.tolerance()) {
+	if off := distance(together, again); !(off <= tolerance) {
 		return fmt.Errorf("the same %d tokens after a rollback differ by %.2g of the logits' range: this runtime cannot roll this model back", s, off)
 	}
 	return nil
 }
 
-func (m *Model) tolerance() float64 {
-	l := m.bundle.layout
+// rounding is the tolerance for what a graph computes with.
+func (l *layout) rounding(g *graph) float64 {
 	switch {
-	case l.quantized:
+	case g.ops["DynamicQuantizeLinear"]+g.ops["DynamicQuantizeMatMul"] > 0:
 		return quantTolerance
-	case l.cache != float32Type || l.logits != float32Type:
+	case g.ops["MatMulNBits"]+g.ops["QMoE"] > 0, l.cache != float32Type, l.logits != float32Type:
 		return halfTolerance
 	}
 	return exactTolerance
