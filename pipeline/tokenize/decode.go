@@ -96,6 +96,23 @@ func newDecoder(section string, raw json.RawMessage) ([]func() stage, error) {
 	return nil, unsupported("decoder", fmt.Sprintf("type %q", kind), decoders)
 }
 
+// whole puts the parts of a token together, for stages that must see all of it.
+type whole []byte
+
+// add returns the token once its last part is there.
+func (w *whole) add(text string, end bool) (token string, ok bool) {
+	if end && len(*w) == 0 {
+		return text, true
+	}
+	*w = append(*w, text...)
+	if !end {
+		return "", false
+	}
+	token = string(*w)
+	*w = (*w)[:0]
+	return token, true
+}
+
 // spaced stands for no decoder at all: tokens with a space between.
 type spaced struct{ inside, any bool }
 
@@ -119,14 +136,12 @@ func (fuse) flush(next sink)                      { next("", true) }
 type wholeToken struct {
 	f    func(i int, token string) string
 	i    int
-	part string
+	part whole
 }
 
 func (d *wholeToken) write(text string, end bool, next sink) {
-	d.part += text
-	if end {
-		next(d.f(d.i, d.part), true)
-		d.part = ""
+	if token, ok := d.part.add(text, end); ok {
+		next(d.f(d.i, token), true)
 		d.i++
 	}
 }
@@ -176,18 +191,18 @@ type bpeStage struct {
 	suffix string
 	held   string // the last token so far
 	some   bool   // there is one
-	part   string
+	part   whole
 }
 
 func (d *bpeStage) write(text string, end bool, next sink) {
-	d.part += text
-	if !end {
+	token, ok := d.part.add(text, end)
+	if !ok {
 		return
 	}
 	if d.some {
 		next(d.replaced(" "), true)
 	}
-	d.held, d.some, d.part = d.part, true, ""
+	d.held, d.some = token, true
 }
 
 // replaced is the held token with the suffix as to. (An empty suffix stands between all characters, as in Rust.)
@@ -268,17 +283,15 @@ func (d *stripStage) flush(sink) {}
 // byteFallbackStage makes tokens such as <0x0A> the bytes they stand for. A run of them that is not UTF-8 becomes one U+FFFD for each
 // byte: what a run becomes is known when it ends, not before.
 type byteFallbackStage struct {
-	part string
+	part whole
 	run  []byte
 }
 
 func (d *byteFallbackStage) write(text string, end bool, next sink) {
-	d.part += text
-	if !end {
+	token, ok := d.part.add(text, end)
+	if !ok {
 		return
 	}
-	token := d.part
-	d.part = ""
 	if b, ok := hexByte(token); ok {
 		d.run = append(d.run, b)
 		return
@@ -316,19 +329,16 @@ func hexByte(token string) (byte, bool) {
 
 // byteLevelStage makes the visible characters bytes again and joins all tokens. pending is the beginning of a character.
 type byteLevelStage struct {
-	part    string
+	part    whole
 	pending []byte
 }
 
 func (d *byteLevelStage) write(text string, end bool, next sink) {
-	if !end || d.part != "" {
-		d.part += text
-		if !end {
-			return
-		}
-		text, d.part = d.part, ""
+	token, ok := d.part.add(text, end)
+	if !ok {
+		return
 	}
-	d.pending = unmapBytes(d.pending, text)
+	d.pending = unmapBytes(d.pending, token)
 	out, n := lossy(d.pending, false)
 	d.pending = append(d.pending[:0], d.pending[n:]...)
 	if out != "" {

@@ -168,7 +168,8 @@ func goldens(t testing.TB, name string) (encodings []encoding, sequences []seque
 }
 
 func TestTrained(t *testing.T) {
-	for _, name := range trained {
+	// The demo's golden file belongs to the demo's tokenizer as it was when make_golden.py ran: run it again after making the demo again.
+	for _, name := range append([]string{"demo"}, trained...) {
 		t.Run(name, func(t *testing.T) { compare(t, name, load(t, name)) })
 	}
 }

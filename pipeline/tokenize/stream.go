@@ -41,7 +41,8 @@ func (s *Stream) sink(i int) sink {
 }
 
 // Push takes the next id and returns the text that became certain with it: whole characters that no later id can change. It is often
-// empty, for a token that holds part of a character or a special token.
+// empty: for a token that holds part of a character, for a special token, and, where the decoder is ByteFallback, for all bytes of a run
+// but its end, since one wrong byte in a run makes all of it U+FFFD.
 func (s *Stream) Push(id int32) string {
 	s.push(id)
 	return s.take()

@@ -209,7 +209,7 @@ func FuzzEncode(f *testing.F) {
 			f.Add(text)
 		}
 	}
-	lossless := []*Tokenizer{load(f, "gpt2"), load(f, "llama3")}
+	lossless := []*Tokenizer{load(f, "gpt2"), load(f, "llama3"), load(f, "demo")}
 	others := []*Tokenizer{load(f, "qwen2"), load(f, "llama2"), load(f, "unigram"), load(f, "bert")}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, tok := range append(lossless, others...) {
