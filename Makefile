@@ -39,7 +39,7 @@ lint:
 
 ## bench: the ratios that draftmill promises, each measured within one run
 bench: ort
-	$(GO) test ./bench -run '^$$' -bench . -benchtime 1x -count 1
+	$(GO) test ./cmd/internal/bench -run '^$$' -bench . -benchtime 1x -timeout 30m
 
 clean:
 	rm -rf $(BIN) out
