@@ -21,7 +21,7 @@
 //     fails with an error that names the section and its type (ErrUnsupported). Nothing is approximated silently.
 //   - The sections "truncation" and "padding" are ignored: a prompt of a generation job must never be cut or padded behind the user's back.
 //     The caller checks the length against the model's context.
-//   - A Tokenizer is immutable after Load apart from a bounded cache of words, and safe for concurrent use. There is no global state. A
+//   - A Tokenizer is immutable after Load apart from a bounded cache of words, and safe for concurrent use. There is no global state that changes. A
 //     Stream belongs to one goroutine.
 //   - The concatenation of everything that Push and Flush return equals Decode(ids, true).
 //
