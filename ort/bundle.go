@@ -132,6 +132,10 @@ func (b *Bundle) merge(c *modelConfig) error {
 			return fmt.Errorf("%s: %s %d, but the graph has %d: the files belong to different models", c.source, f.name, f.config, *f.to)
 		}
 	}
+	// Sizes are multiplied later on; a damaged file must not make them overflow.
+	if bytes := float64(b.CacheBytesPerToken()) * float64(b.Context); max(b.Vocab, b.Context, b.KVHeads, b.HeadSize) > 1<<24 || bytes > 1<<50 {
+		return fmt.Errorf("%s: context %d, %d KV heads of size %d and vocabulary %d cannot be true", c.source, b.Context, b.KVHeads, b.HeadSize, b.Vocab)
+	}
 	for _, id := range append([]int32{b.BOS}, b.EOS...) {
 		if int(id) >= b.Vocab || id < -1 {
 			return fmt.Errorf("%s: token id %d is outside the vocabulary of %d", c.source, id, b.Vocab)

@@ -166,6 +166,7 @@ func TestBundleRefusals(t *testing.T) {
 		{"other vocabulary", "gqa", set(65, "model", "vocab_size"), "vocabulary 65, but the graph has 64"},
 		{"other layers", "gqa", set(3, "model", "decoder", "num_hidden_layers"), "number of layers 3, but the graph has 2"},
 		{"no context", "gqa", set(nil, "model", "context_length"), "no context length"},
+		{"absurd context", "gqa", set(1<<40, "model", "context_length"), "cannot be true"},
 		{"model outside", "gqa", set("../model.onnx", "model", "decoder", "filename"), "leads out of the folder"},
 		{"empty model", "gqa", put("model.onnx", ""), "model.onnx: the file is empty"},
 		{"text for a model", "gqa", put("model.onnx", "version https://git-lfs.github.com/spec/v1\n"), "model.onnx: not an ONNX model"},

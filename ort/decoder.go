@@ -74,52 +74,47 @@ type kvCache interface {
 
 // NewDecoder makes a decoder without slots. The caller closes it.
 func (m *Model) NewDecoder() (*Decoder, error) {
-	d, err := m.newDecoder()
-	if err != nil {
+	if err := m.acquire(); err != nil {
 		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, err)
+	}
+	d := &Decoder{model: m, runtime: m.runtime}
+	if err := d.prepare(); err != nil {
+		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, errors.Join(err, d.free()))
 	}
 	return d, nil
 }
 
-func (m *Model) newDecoder() (d *Decoder, err error) {
-	if err := m.acquire(); err != nil {
-		return nil, err
-	}
-	d = &Decoder{model: m, runtime: m.runtime}
-	defer func() {
-		if err != nil {
-			d.free()
-		}
-	}()
+// prepare makes what all slots share.
+func (d *Decoder) prepare() (err error) {
 	if d.options, err = yort.NewRunOptions(); err != nil {
-		return d, err
+		return err
 	}
 	d.cancel.options = d.options
 
 	const word = int(unsafe.Sizeof(int64(0)))
-	l := m.bundle.layout
+	l, length := d.model.bundle.layout, d.model.context
 	for _, b := range []struct {
 		to   *block
 		size int
 	}{
 		{&d.handles, C.sizeof_dm_run_handles},
-		{&d.ids, m.context * word},
-		{&d.ones, m.context * word},
-		{&d.positions, m.context * word},
+		{&d.ids, length * word},
+		{&d.ones, length * word},
+		{&d.positions, length * word},
 		{&d.views, (4 + len(l.past) + len(l.present)) * C.sizeof_dm_view},
 	} {
-		if *b.to, err = newBlock(m.runtime, b.size); err != nil {
-			return d, err
+		if *b.to, err = newBlock(d.runtime, b.size); err != nil {
+			return err
 		}
 	}
-	ones, positions := view[int64](&d.ones, 0, m.context), view[int64](&d.positions, 0, m.context)
-	for i := range m.context {
+	ones, positions := view[int64](&d.ones, 0, length), view[int64](&d.positions, 0, length)
+	for i := range length {
 		ones[i], positions[i] = 1, int64(i)
 	}
-	d.run().session = m.raw()
+	d.run().session = d.model.raw()
 	d.run().options = rawRunOptions(d.options)
 	d.nameViews(l)
-	return d, nil
+	return nil
 }
 
 // nameViews lays out the views: what changes from step to step is written into
@@ -178,30 +173,24 @@ func (d *Decoder) Alloc() (int, error) {
 			return i, nil
 		}
 	}
-	s, err := d.newSlot()
-	if err != nil {
+	s := &slot{used: true}
+	if err := d.bindSlot(s); err != nil {
+		s.free(d.runtime)
 		return 0, fmt.Errorf("allocate a slot: %w", err)
 	}
 	d.slots = append(d.slots, s)
 	return len(d.slots) - 1, nil
 }
 
-func (d *Decoder) newSlot() (s *slot, err error) {
-	s = &slot{used: true}
-	defer func() {
-		if err != nil {
-			s.free(d.runtime)
-		}
-	}()
-	if err = goError(C.dm_binding_new(d.runtime, d.run().session, &s.binding)); err != nil {
-		return nil, err
+// bindSlot gives a slot its binding and its cache.
+func (d *Decoder) bindSlot(s *slot) error {
+	if err := goError(C.dm_binding_new(d.runtime, d.run().session, &s.binding)); err != nil {
+		return err
 	}
 	if d.model.bundle.Contract == GQA {
-		err = d.newGQACache(s)
-	} else {
-		err = d.newGrowingCache(s)
+		return d.newGQACache(s)
 	}
-	return s, err
+	return d.newGrowingCache(s)
 }
 
 func (s *slot) free(rt *C.dm_runtime) {

@@ -11,6 +11,16 @@ import (
 	"unsafe"
 )
 
+// A decoder is what the decode loop asks for, in basic types.
+var _ interface {
+	Vocab() int
+	Context() int
+	Alloc() (slot int, err error)
+	Free(slot int)
+	Forward(ctx context.Context, slots []int, past []int, tokens [][]int32) ([]float32, error)
+	Close() error
+} = (*Decoder)(nil)
+
 // TestGolden compares with logits that numpy computed from the same weights,
 // for a whole prompt, in pieces, and token by token.
 func TestGolden(t *testing.T) {
@@ -25,26 +35,28 @@ func TestGolden(t *testing.T) {
 	if err := json.Unmarshal(data, &golden); err != nil {
 		t.Fatal(err)
 	}
-	tolerance := map[string]float64{"gqa": 1e-5, "growing": 1e-5, "float16": 2e-3, "bfloat16": 4e-3}
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
-		d := decoderT(t, m)
-		for _, piece := range []int{len(golden.Tokens), 7, 1} {
-			s := sequenceT(t, d)
-			for from := 0; from < len(golden.Tokens); from += piece {
-				tokens := golden.Tokens[from:min(from+piece, len(golden.Tokens))]
-				logits := s.feed(from, tokens...)
-				for i := range tokens {
-					near(t, "position", logits[i*m.Vocab():(i+1)*m.Vocab()], golden.Logits[from+i], tolerance[strings.TrimPrefix(m.Bundle().Dir, "testdata/")])
+	for name, tolerance := range map[string]float64{"gqa": 1e-5, "growing": 1e-5, "float16": 2e-3, "bfloat16": 4e-3} {
+		t.Run(name, func(t *testing.T) {
+			m := loadT(t, modelDir(name), Options{})
+			d := decoderT(t, m)
+			for _, piece := range []int{len(golden.Tokens), 7, 1} {
+				s := sequenceT(t, d)
+				for from := 0; from < len(golden.Tokens); from += piece {
+					tokens := golden.Tokens[from:min(from+piece, len(golden.Tokens))]
+					logits := s.feed(from, tokens...)
+					for i := range tokens {
+						near(t, "position", logits[i*m.Vocab():(i+1)*m.Vocab()], golden.Logits[from+i], tolerance)
+					}
 				}
+				d.Free(s.slot)
 			}
-			d.Free(s.slot)
-		}
-	})
+		})
+	}
 }
 
 // TestTogetherEqualsAlone: one forward of S tokens equals S forwards of one.
 func TestTogetherEqualsAlone(t *testing.T) {
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
+	eachModel(t, func(t *testing.T, m *Model) {
 		d := decoderT(t, m)
 		together, alone := sequenceT(t, d), sequenceT(t, d)
 		tokens := selfTestTokens(30, m.Vocab())
@@ -61,7 +73,7 @@ func TestTogetherEqualsAlone(t *testing.T) {
 // TestRollbackLeavesNoTrace: truncate then run again is bit-equal to never
 // having run.
 func TestRollbackLeavesNoTrace(t *testing.T) {
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
+	eachModel(t, func(t *testing.T, m *Model) {
 		d := decoderT(t, m)
 		tokens, wrong := selfTestTokens(24, m.Vocab()), []int32{3, 2, 1, 3, 2, 1}
 		clean, dirty := sequenceT(t, d), sequenceT(t, d)
@@ -85,7 +97,7 @@ func TestRollbackLeavesNoTrace(t *testing.T) {
 // same logits, and what follows is the same (design: two tokens on the draft's
 // first step, rewinding by one).
 func TestFeedingAgainChangesNothing(t *testing.T) {
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
+	eachModel(t, func(t *testing.T, m *Model) {
 		d := decoderT(t, m)
 		s := sequenceT(t, d)
 		tokens := selfTestTokens(12, m.Vocab())
@@ -98,7 +110,7 @@ func TestFeedingAgainChangesNothing(t *testing.T) {
 }
 
 func TestSlotsDoNotDisturb(t *testing.T) {
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
+	eachModel(t, func(t *testing.T, m *Model) {
 		v := m.Vocab()
 		texts := [][]int32{selfTestTokens(20, v), selfTestTokens(40, v)[20:], selfTestTokens(60, v)[40:]}
 		want := make([][][]float32, len(texts))
@@ -156,7 +168,7 @@ func TestSlotsDoNotDisturb(t *testing.T) {
 
 // TestDecodersShareAModel runs one decoder per goroutine.
 func TestDecodersShareAModel(t *testing.T) {
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
+	eachModel(t, func(t *testing.T, m *Model) {
 		tokens := selfTestTokens(24, m.Vocab())
 		reference := sequenceT(t, decoderT(t, m))
 		var want [][]float32
@@ -239,7 +251,7 @@ func TestFreeOfAFreeSlotPanics(t *testing.T) {
 
 // TestStepsAllocateNothing in Go's heap.
 func TestStepsAllocateNothing(t *testing.T) {
-	eachModel(t, Options{}, func(t *testing.T, m *Model) {
+	eachModel(t, func(t *testing.T, m *Model) {
 		s := sequenceT(t, decoderT(t, m))
 		s.feed(0, 1, 2, 3)
 		ctx, cancel := context.WithCancel(context.Background())

@@ -74,8 +74,8 @@ func readGraph(path string) (*graph, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map: %w", err)
 	}
-	defer syscall.Munmap(model)
-	return parseGraph(model)
+	g, err := parseGraph(model)
+	return g, errors.Join(err, syscall.Munmap(model))
 }
 
 // parseGraph reads a ModelProto. The graph keeps no part of it.

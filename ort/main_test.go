@@ -20,11 +20,20 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// models are those that the engine's tests run on: every contract and type of
-// number.
-var models = []string{"gqa", "growing", "float16", "bfloat16"}
+// tiny are the models of this folder's testdata: every contract and type of
+// number. demo are those that the project trains and exports with the tools
+// that users have.
+var (
+	tiny = []string{"gqa", "growing", "float16", "bfloat16"}
+	demo = []string{"target", "draft"}
+)
 
-func modelDir(name string) string { return filepath.Join("testdata", name) }
+func modelDir(name string) string {
+	if slices.Contains(demo, name) {
+		return filepath.Join("..", "testdata", "demo", name)
+	}
+	return filepath.Join("testdata", name)
+}
 
 var loadLibrary = sync.OnceValue(func() error {
 	path, err := library.Find("")
@@ -131,10 +140,10 @@ func near(t testing.TB, what string, got, want []float32, tolerance float64) {
 	}
 }
 
-// eachModel runs a test on every model.
-func eachModel(t *testing.T, o Options, f func(t *testing.T, m *Model)) {
+// eachModel runs a test on every model, with caches of the tiny ones' length.
+func eachModel(t *testing.T, f func(t *testing.T, m *Model)) {
 	t.Helper()
-	for _, name := range models {
-		t.Run(name, func(t *testing.T) { f(t, loadT(t, modelDir(name), o)) })
+	for _, name := range slices.Concat(tiny, demo) {
+		t.Run(name, func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48})) })
 	}
 }

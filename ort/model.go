@@ -50,7 +50,7 @@ func Load(b *Bundle, o Options) (*Model, error) {
 	return m, nil
 }
 
-func load(b *Bundle, o Options) (*Model, error) {
+func load(b *Bundle, o Options) (_ *Model, err error) {
 	rt, err := current()
 	if err != nil {
 		return nil, err
@@ -64,37 +64,36 @@ func load(b *Bundle, o Options) (*Model, error) {
 	if o.Context < 0 {
 		return nil, fmt.Errorf("context of %d tokens: want 0 (the model's own) or more", o.Context)
 	}
-	options, err := sessionOptions(o)
+	options, err := yort.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
-	defer options.Destroy()
+	defer func() { err = errors.Join(err, options.Destroy()) }()
+	if err := setOptions(options, o); err != nil {
+		return nil, err
+	}
 
 	m := &Model{bundle: b, context: b.Context, runtime: rt, refs: 1, open: true}
 	if o.Context > 0 {
 		m.context = min(o.Context, b.Context)
 	}
 	if m.session, err = yort.NewDynamicAdvancedSession(b.Model, nil, nil, options); err != nil {
-		return nil, err
+		return nil, errors.New(oneLine(err.Error()))
 	}
 	return m, nil
 }
 
-// sessionOptions sets what all sessions here have in common. Decoding feeds
+// setOptions sets what all sessions here have in common. Decoding feeds
 // another length at every step, so memory patterns, which are kept per input
 // shape, would grow without end. Threads that spin after a run hold the cores
 // that the other model's session needs next: force_spinning_stop ends spinning
 // with the run, and a draft-verify loop then costs what its parts cost.
-func sessionOptions(o Options) (*yort.SessionOptions, error) {
-	so, err := yort.NewSessionOptions()
-	if err != nil {
-		return nil, err
-	}
+func setOptions(so *yort.SessionOptions, o Options) error {
 	threads := o.Threads
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	err = errors.Join(
+	err := errors.Join(
 		so.SetIntraOpNumThreads(threads),
 		so.SetInterOpNumThreads(1),
 		so.SetExecutionMode(yort.ExecutionModeSequential),
@@ -107,11 +106,7 @@ func sessionOptions(o Options) (*yort.SessionOptions, error) {
 			err = errors.Join(err, fmt.Errorf("session option %s=%s: %w", key, value, e))
 		}
 	}
-	if err != nil {
-		so.Destroy()
-		return nil, err
-	}
-	return so, nil
+	return err
 }
 
 // Bundle is what the model was loaded from.

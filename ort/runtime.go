@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -92,8 +93,11 @@ func goError(message *C.char) error {
 		return nil
 	}
 	defer C.free(unsafe.Pointer(message))
-	return errors.New(C.GoString(message))
+	return errors.New(oneLine(C.GoString(message)))
 }
+
+// oneLine joins a message of ONNX Runtime's that spreads over several lines.
+func oneLine(message string) string { return strings.Join(strings.Fields(message), " ") }
 
 // checkBinding makes sure that the fields which rawSession and rawRunOptions
 // read exist in this build's yalue/onnxruntime_go, so that another version of

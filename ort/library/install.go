@@ -71,7 +71,7 @@ func (i *installation) install(ctx context.Context, o Options) (string, error) {
 }
 
 // locked installs while no other process or goroutine does.
-func (i *installation) locked(ctx context.Context, o Options) error {
+func (i *installation) locked(ctx context.Context, o Options) (err error) {
 	if err := os.MkdirAll(filepath.Dir(i.path()), 0o755); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (i *installation) locked(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() { err = errors.Join(err, unlock()) }()
 	if i.installed() {
 		return nil // by the one that held the lock
 	}
@@ -202,7 +202,7 @@ func (i *installation) unpack(archive, temp string) error {
 
 // lock waits for the lock file at path. The system drops a lock whose holder
 // dies.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
+func lock(ctx context.Context, path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
@@ -210,16 +210,14 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return f.Close, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
+			return nil, errors.Join(ctx.Err(), f.Close())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
