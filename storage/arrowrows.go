@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,8 @@ func (s *arrowRows) openFile(f *os.File, cols Columns) error {
 }
 
 func (s *arrowRows) openStream(f *os.File, cols Columns) error {
-	r, err := ipc.NewReader(f, ipc.WithAllocator(allocator))
+	in := &markReader{r: bufio.NewReader(f)}
+	r, err := ipc.NewReader(in, ipc.WithAllocator(allocator))
 	if err != nil {
 		return err
 	}
@@ -129,9 +131,26 @@ func (s *arrowRows) openStream(f *os.File, cols Columns) error {
 		if err := r.Err(); err != nil && err != io.EOF {
 			return nil, err
 		}
+		// The library takes any end between two messages for the stream's.
+		if string(in.last[:]) != "\xff\xff\xff\xff\x00\x00\x00\x00" {
+			return nil, errors.New("the stream has no end mark: it was cut off")
+		}
 		return nil, io.EOF
 	}
 	return nil
+}
+
+// A markReader remembers the last bytes that it gave.
+type markReader struct {
+	r    io.Reader
+	last [8]byte
+}
+
+func (m *markReader) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	recent := append(m.last[:], p[max(0, n-len(m.last)):n]...)
+	copy(m.last[:], recent[len(recent)-len(m.last):])
+	return n, err
 }
 
 // resolve finds the columns in the file's schema.

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is called at the named points of the commit protocol. Tests replace it
-// to stop a process, or fail, exactly there.
+// step is called at the named points of the commit protocol and where a reader
+// begins. Tests replace it to stop, or fail, exactly there.
 var step = func(name string) {}
 
 // syncDir makes the names in a folder durable.

@@ -50,7 +50,6 @@ func startReader(f *os.File, req readerRequest) (source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the reader: %w", err)
 	}
-	defer to.Close()
 	r := &childReader{pipe: from, rows: gob.NewDecoder(bufio.NewReaderSize(from, 1<<16))}
 	r.cmd = exec.Command(self)
 	r.cmd.Args = []string{"draftmill-dataset-reader"}
@@ -60,6 +59,7 @@ func startReader(f *os.File, req readerRequest) (source, error) {
 	if r.stdin, err = r.cmd.StdinPipe(); err == nil {
 		err = r.cmd.Start()
 	}
+	to.Close() // the child's alone now: its death must end the pipe
 	if err != nil {
 		from.Close()
 		return nil, fmt.Errorf("start the reader: %w", err)

@@ -86,6 +86,7 @@ func streamRows(f *os.File, req readerRequest, enc *gob.Encoder) (err error) {
 			err = fmt.Errorf("%v", p)
 		}
 	}()
+	step("reader")
 	rows, err := openArrow(f, req.Format, req.Columns)
 	if err != nil {
 		return err

@@ -1,0 +1,187 @@
+package storage
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// mutate damages a file in a way that depends on n alone.
+func mutate(data []byte, n int) []byte {
+	r := rand.New(rand.NewPCG(5, uint64(n)))
+	bad := bytes.Clone(data)
+	at := r.IntN(len(bad))
+	if r.IntN(2) == 0 {
+		at = len(bad) - 1 - r.IntN(min(len(bad), 600)) // footers are where readers believe what they read
+	}
+	switch n % 5 {
+	case 0: // one bit
+		bad[at] ^= 1 << r.IntN(8)
+	case 1: // a number that became huge or negative
+		for i := range min(4, len(bad)-at) {
+			bad[at+i] = 0xff >> (r.IntN(2) * i)
+		}
+	case 2: // a lost block
+		clear(bad[at:min(len(bad), at+64)])
+	case 3: // noise
+		for range 1 + r.IntN(20) {
+			bad[r.IntN(len(bad))] = byte(r.UintN(256))
+		}
+	case 4: // a hole: what follows moved
+		end := min(len(bad), at+1+r.IntN(30))
+		bad = append(bad[:at], bad[end:]...)
+	}
+	return bad
+}
+
+// damaged makes the files that TestDamagedFiles reads.
+func damaged(t *testing.T) map[string][]byte {
+	bases, err := filepath.Glob("testdata/datasets/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, base := range bases {
+		data, err := os.ReadFile(base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 20 {
+			files[fmt.Sprint(filepath.Base(base), " mutation ", n)] = mutate(data, n)
+		}
+		for i := range 8 {
+			files[fmt.Sprint(filepath.Base(base), " cut ", i)] = data[:len(data)*(i+1)/9]
+		}
+	}
+	r := rand.New(rand.NewPCG(6, 7))
+	for i := range 12 {
+		noise := make([]byte, 1000)
+		for j := range noise {
+			noise[j] = byte(r.UintN(256))
+		}
+		files[fmt.Sprint("noise ", i)] = noise
+		files[fmt.Sprint("parquet noise ", i)] = slices.Concat([]byte("PAR1"), noise, []byte{byte(100 * i), 0, 0, 0}, []byte("PAR1"))
+		files[fmt.Sprint("arrow noise ", i)] = slices.Concat([]byte("ARROW1\x00\x00"), noise, []byte{byte(100 * i), 0, 0, 0}, []byte("ARROW1"))
+		files[fmt.Sprint("stream noise ", i)] = slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, byte(100 * i), 0, 0, 0}, noise)
+	}
+	return files
+}
+
+// Every way that a file can be damaged ends in rows or in one line of error,
+// and a file that was cut off never passes for a shorter one.
+func TestDamagedFiles(t *testing.T) {
+	files := damaged(t)
+	dir := t.TempDir()
+	var refused atomic.Int32
+	var wg sync.WaitGroup
+	names := make(chan string)
+	for range runtime.NumCPU() {
+		wg.Go(func() {
+			for name := range names {
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, files[name], 0o644); err != nil {
+					t.Error(err)
+					continue
+				}
+				_, _, err := readAll(path, Columns{})
+				if err == nil {
+					if strings.Contains(name, "cut") || strings.Contains(name, "noise") {
+						t.Errorf("%s was read as if whole", name)
+					}
+					continue
+				}
+				refused.Add(1)
+				if s := err.Error(); strings.Contains(s, "\n") || len(s) > 600 || !strings.HasPrefix(s, "read dataset ") {
+					t.Errorf("%s: %s", name, s)
+				}
+			}
+		})
+	}
+	for name := range files {
+		names <- name
+	}
+	close(names)
+	wg.Wait()
+	t.Logf("%d of %d damaged files were refused", refused.Load(), len(files))
+}
+
+// readerFault, in the environment, makes a reader's process fail in a way that
+// no file of ours can be relied on to cause. The test binary is the reader, and
+// this variable is set before package storage makes it one.
+const readerFault = "STORAGE_TEST_READER_FAULT"
+
+var _ = func() bool {
+	fault := os.Getenv(readerFault)
+	if os.Getenv(readerEnv) == "" || fault == "" {
+		return false
+	}
+	step = func(string) {
+		switch fault {
+		case "panic":
+			go func() { panic("index out of range\n\tin a goroutine of the library") }()
+			select {}
+		case "memory":
+			var hold [][]byte
+			for {
+				hold = append(hold, make([]byte, 64<<20))
+			}
+		case "exit":
+			os.Exit(7)
+		case "silence":
+			select {}
+		}
+	}
+	return true
+}()
+
+func TestReaderThatFails(t *testing.T) {
+	was := readerPatience
+	defer func() { readerPatience = was }()
+	for fault, want := range map[string]string{
+		"panic":   "it is damaged: index out of range",
+		"memory":  "needs more than 4 GiB to read",
+		"exit":    "the reader ended before the file did (exit status 7)",
+		"silence": "the reader was silent for",
+	} {
+		t.Setenv(readerFault, fault)
+		readerPatience = was
+		if fault == "silence" {
+			readerPatience = 50 * time.Millisecond
+		}
+		_, err := OpenDataset("testdata/datasets/string.parquet", Columns{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v\nwant %s", fault, err, want)
+		}
+	}
+}
+
+// A reader must not outlive its parent: the end of its input is the sign.
+func TestReaderEndsWithItsParent(t *testing.T) {
+	long := strings.Repeat("x", 1<<20) // more than a pipe holds: it cannot just finish
+	d, err := OpenDataset(writeArrow(t, []string{"prompt"}, texts(long, long, long)), Columns{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	r := d.source.(*childReader)
+	r.stdin.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- r.reap() }()
+	select {
+	case err := <-ended:
+		if err == nil || err.Error() != "exit status 1" {
+			t.Errorf("the reader ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reader lives on")
+	}
+}

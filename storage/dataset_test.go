@@ -1,0 +1,299 @@
+package storage
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+)
+
+// readAll reads a dataset to its end or its first error.
+func readAll(path string, cols Columns) ([]Row, Info, error) {
+	d, err := OpenDataset(path, cols)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	defer d.Close()
+	var rows []Row
+	for {
+		row, err := d.Next()
+		if err == io.EOF {
+			if _, err := d.Next(); err != io.EOF {
+				return nil, Info{}, fmt.Errorf("after the end: %v", err)
+			}
+			return rows, d.Info(), nil
+		}
+		if err != nil {
+			return rows, d.Info(), err
+		}
+		rows = append(rows, row)
+	}
+}
+
+func writeFile(t testing.TB, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The files of testdata/make_datasets.py hold the same rows in every type and
+// container that pyarrow writes.
+func TestReadsWhatPyarrowWrites(t *testing.T) {
+	formats := map[string]string{".parquet": FormatParquet, ".arrow": FormatArrowFile, ".feather": FormatArrowFile, ".arrows": FormatArrowStream}
+	files, err := filepath.Glob("testdata/datasets/*")
+	if err != nil || len(files) != 14 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			rows, info, err := readAll(path, Columns{})
+			if err != nil || len(rows) != 300 {
+				t.Fatalf("%d rows: %v", len(rows), err)
+			}
+			if info.Format != formats[filepath.Ext(path)] || info.Columns != (Columns{Prompt: "prompt", ID: "task_id"}) {
+				t.Errorf("%+v", info)
+			}
+			if known := info.Format == FormatParquet; known != (info.Rows == 300) || !known && info.Rows != -1 {
+				t.Errorf("%d rows announced", info.Rows)
+			}
+			for i, row := range rows {
+				prompt := strings.Repeat(fmt.Sprintf("def größe_%d(x):\n", i), i%4+1)
+				want := Row{Index: int64(i), ID: fmt.Sprint("Demo/", i), Prompt: []byte(prompt)}
+				switch i % 50 {
+				case 7:
+					want.Prompt, want.Null, prompt = nil, true, ""
+				case 8:
+					want.Prompt, prompt = []byte{}, ""
+				}
+				want.Fields = map[string]string{"task_id": want.ID, "prompt": prompt}
+				if len(info.All) > 2 {
+					for name, text := range map[string]string{
+						"number": fmt.Sprint(i), "unsigned": fmt.Sprint(uint64(1<<64-1) - uint64(i)), "ratio": fmt.Sprint(float64(i) / 8), "flag": fmt.Sprint(i%2 == 0),
+						"day": "2024-01-01", "at": "2024-01-01 12:00:00Z", "price": "1.25", "nothing": "",
+					} {
+						want.Fields[name] = text
+					}
+				}
+				if !reflect.DeepEqual(row, want) {
+					t.Fatalf("row %d\n got %+v\nwant %+v", i, row, want)
+				}
+			}
+		})
+	}
+}
+
+// writeArrow writes columns, by name in order, as an Arrow file.
+func writeArrow(t *testing.T, names []string, columns ...arrow.Array) string {
+	t.Helper()
+	var fields []arrow.Field
+	for i, c := range columns {
+		fields = append(fields, arrow.Field{Name: names[i], Type: c.DataType(), Nullable: true})
+	}
+	schema := arrow.NewSchema(fields, nil)
+	path := filepath.Join(t.TempDir(), "x")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w, err := ipc.NewFileWriter(f, ipc.WithSchema(schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(array.NewRecord(schema, columns, -1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func texts(values ...string) arrow.Array {
+	b := array.NewBinaryBuilder(memory.DefaultAllocator, arrow.BinaryTypes.String)
+	for _, v := range values {
+		b.Append([]byte(v))
+	}
+	return b.NewArray()
+}
+
+func integers(values ...int64) arrow.Array {
+	b := array.NewInt64Builder(memory.DefaultAllocator)
+	b.AppendValues(values, nil)
+	return b.NewArray()
+}
+
+func TestColumnsByConventionAndByName(t *testing.T) {
+	lists := array.NewListBuilder(memory.DefaultAllocator, arrow.PrimitiveTypes.Int32)
+	lists.Append(true)
+	list := lists.NewArray()
+	a, b, n := texts("a"), texts("b"), integers(-7)
+	for _, c := range []struct {
+		names []string
+		cols  []arrow.Array
+		ask   Columns
+		want  Columns
+		id    string
+		fails string
+	}{
+		{names: []string{"task_id", "prompt"}, cols: []arrow.Array{a, b}, want: Columns{"prompt", "task_id"}, id: "a"},
+		{names: []string{"document", "summary", "id"}, cols: []arrow.Array{a, b, n}, want: Columns{"document", "id"}, id: "-7"},
+		{names: []string{"id", "prompt"}, cols: []arrow.Array{n, b}, want: Columns{"prompt", "id"}, id: "-7"},
+		{names: []string{"prompt"}, cols: []arrow.Array{b}, want: Columns{"prompt", ""}, id: "0"},
+		{names: []string{"q", "id"}, cols: []arrow.Array{b, a}, ask: Columns{Prompt: "q"}, want: Columns{"q", "id"}, id: "a"},
+		{names: []string{"q", "key"}, cols: []arrow.Array{b, a}, ask: Columns{"q", "key"}, want: Columns{"q", "key"}, id: "a"},
+		{names: []string{"text", "id"}, cols: []arrow.Array{b, a}, fails: `no column "prompt" or "document": name the prompt column, one of "text", "id"`},
+		{names: []string{"text"}, cols: []arrow.Array{b}, ask: Columns{Prompt: "Text"}, fails: `no column "Text": it has "text"`},
+		{names: []string{"prompt"}, cols: []arrow.Array{b}, ask: Columns{ID: "key"}, fails: `no column "key": it has "prompt"`},
+		{names: []string{"prompt"}, cols: []arrow.Array{n}, fails: `column "prompt" is int64, not text`},
+		{names: []string{"prompt"}, cols: []arrow.Array{list}, fails: `column "prompt" is list`},
+		{names: []string{"prompt", "id"}, cols: []arrow.Array{a, list}, fails: `column "id" is list`},
+	} {
+		rows, info, err := readAll(writeArrow(t, c.names, c.cols...), c.ask)
+		if c.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "damaged") {
+				t.Errorf("%v: %v, want %s", c.names, err, c.fails)
+			}
+			continue
+		}
+		if err != nil || len(rows) != 1 || info.Columns != c.want || rows[0].ID != c.id {
+			t.Errorf("%v: %+v %+v %v", c.names, rows, info, err)
+		}
+	}
+}
+
+func TestPromptBytesPassAsTheyAre(t *testing.T) {
+	rows, _, err := readAll(writeArrow(t, []string{"id", "prompt"}, texts("\xff", "b", "b"), texts("caf\xc3", "", "x\x00")), Columns{})
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("%d rows: %v", len(rows), err)
+	}
+	if string(rows[0].Prompt) != "caf\xc3" || rows[0].ID != "\uFFFD" || rows[0].Fields["prompt"] != "caf\xc3" {
+		t.Errorf("%+v", rows[0])
+	}
+	if rows[1].Prompt == nil || rows[1].Null || string(rows[2].Prompt) != "x\x00" || rows[2].ID != "b" || rows[2].Index != 2 {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func TestFilesThatAreNoDatasets(t *testing.T) {
+	dir := t.TempDir()
+	real, err := os.ReadFile("testdata/datasets/string.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ path, want string }{
+		{filepath.Join(dir, "none"), "none: no such file or directory"},
+		{dir, "is a folder"},
+		{"/dev/null", "not a regular file"},
+		{writeFile(t, "e", ""), "is empty"},
+		{writeFile(t, "b", " \n\n"), "nothing but white space"},
+		{writeFile(t, "x.parquet", "hello"), "not a Parquet, Arrow IPC or JSON Lines file"},
+		{writeFile(t, "x.csv", "id,prompt\n1,2\n"), "not a Parquet"},
+		{writeFile(t, "x.json", "[{\"prompt\": 1}]"), "JSON array"},
+		{writeFile(t, "x.gz", "\x1f\x8b\x08\x00"), "gzip"},
+		{writeFile(t, "x", "PAR1"), "cut off"},
+		{writeFile(t, "x", string(real[:len(real)-1])), "cut off"},
+		{writeFile(t, "x", "PAR1\x00\x00\x00\x00PAR1"), "damaged"},
+		{writeFile(t, "x", "ARROW1\x00\x00"), "damaged"},
+		{writeFile(t, "x", "\xff\xff\xff\xff\x10\x00\x00\x00"), "damaged"},
+		{writeFile(t, "x", "FEA1...."), "Feather"},
+	} {
+		_, _, err := readAll(c.path, Columns{})
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "read dataset "+c.path) {
+			t.Errorf("%v\nwant %s", err, c.want)
+		}
+	}
+}
+
+func TestJSONLines(t *testing.T) {
+	text := "\uFEFF{\"task_id\": 12345678901234567890, \"prompt\": \"a\\n\\\"\\u00e9\\ud83d\\ude00\\/\", \"tests\": [1], \"ok\": true, \"x\": null}\r\n" +
+		"\n   \r\n" +
+		"{\"task_id\": \"dup\", \"prompt\": \"caf\xc3\"}\n" +
+		"{\"task_id\": \"dup\", \"prompt\": \"\\ud800x\\udc00\\ud83d\\n\"}\n" +
+		"{\"task_id\": null, \"prompt\": null, \"new\": 1.50}\n" +
+		"{\"prompt\": \"\"}\n" +
+		"{\"task_id\": \"no end of line\"}"
+	rows, info, err := readAll(writeFile(t, "x", text), Columns{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Row{
+		{0, "12345678901234567890", []byte("a\n\"é😀/"), false, map[string]string{"task_id": "12345678901234567890", "prompt": "a\n\"é😀/", "ok": "true", "x": ""}},
+		{1, "dup", []byte("caf\xc3"), false, map[string]string{"task_id": "dup", "prompt": "caf\xc3", "tests": "", "ok": "", "x": ""}},
+		{2, "dup", []byte("\xed\xa0\x80x\xed\xb0\x80\xed\xa0\xbd\n"), false, map[string]string{"task_id": "dup", "prompt": "\xed\xa0\x80x\xed\xb0\x80\xed\xa0\xbd\n", "tests": "", "ok": "", "x": ""}},
+		{3, "3", nil, true, map[string]string{"task_id": "", "prompt": "", "tests": "", "ok": "", "x": "", "new": "1.50"}},
+		{4, "4", []byte{}, false, map[string]string{"task_id": "", "prompt": "", "tests": "", "ok": "", "x": ""}},
+		{5, "no end of line", nil, true, map[string]string{"task_id": "no end of line", "prompt": "", "tests": "", "ok": "", "x": ""}},
+	}
+	if !reflect.DeepEqual(rows, want) {
+		t.Errorf("\n got %+v\nwant %+v", rows, want)
+	}
+	if info.Format != FormatJSONLines || info.Rows != -1 || !reflect.DeepEqual(info.All, []string{"ok", "prompt", "task_id", "tests", "x"}) {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestJSONLinesErrorsNameTheLine(t *testing.T) {
+	const ok = "{\"prompt\": \"x\"}\n"
+	for text, want := range map[string]string{
+		ok + "\n{\"prompt\": \"x\"":   "line 3: malformed JSON: unexpected end",
+		ok + "{\"prompt\": \"x\"} {}": "line 2: malformed JSON",
+		ok + "[1]\n":                  "line 2: not a JSON object",
+		ok + "null\n":                 "line 2: not a JSON object",
+		ok + "{\"prompt\": 7}\n":      "line 2: column \"prompt\" is not text: 7",
+		ok + "{\"prompt\": [\"a\"]}":  "line 2: column \"prompt\" is not text",
+		ok + "\x00\n":                 "line 2: malformed JSON",
+		"{\"text\": \"x\"}\n":         "line 1: no column \"prompt\" or \"document\": name the prompt column, one of \"text\"",
+		"{}\n":                        "one of no columns",
+		"{oops}\n":                    "line 1: malformed JSON",
+	} {
+		_, _, err := readAll(writeFile(t, "x.jsonl", text), Columns{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestJSONLinesOfLongLines(t *testing.T) {
+	was := maxLine
+	maxLine = 1 << 20
+	defer func() { maxLine = was }()
+	long := strings.Repeat("x", maxLine-len(`{"prompt": ""}`)-1)
+	line := `{"prompt": "` + long + "\"}\n"
+	rows, _, err := readAll(writeFile(t, "x", line+line), Columns{})
+	if err != nil || len(rows) != 2 || string(rows[1].Prompt) != long {
+		t.Fatalf("%d rows: %v", len(rows), err)
+	}
+	if _, _, err := readAll(writeFile(t, "x", line+" "+line), Columns{}); err == nil || !strings.Contains(err.Error(), "line 2: longer than 1 MiB") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCloseBeforeTheEnd(t *testing.T) {
+	for _, path := range []string{"testdata/datasets/rich.parquet", writeFile(t, "x", strings.Repeat("{\"prompt\": \"x\"}\n", 9))} {
+		d, err := OpenDataset(path, Columns{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.Next(); err == nil || err == io.EOF {
+			t.Errorf("a closed dataset went on: %v", err)
+		}
+	}
+}
