@@ -13,6 +13,7 @@ import json
 import math
 import random
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ SHAPES = {
 RATES = {"target": (0.01, 2e-3), "draft": (0.02, 4e-3)}  # Muon for the layers' matrices, AdamW for the rest
 EOS_ID = 0
 PROMPT_WEIGHT = 0.1  # of a prompt token in the loss; a body's token counts 1
-BATCH_TOKENS = 2048
+SWITCH = 335  # steps with small batches, then large ones
+BATCH_TOKENS = (2048, 4096)
 
 
 def make_model(which, vocab):
@@ -51,7 +53,13 @@ def encode(data, tok):
     return [(ids[e - n:e], int(p)) for e, n, p in zip(ends, z["length"], z["prompt"])]
 
 
-def batches(docs, seed, skip):
+def batches(docs, seed, start):
+    """The batches from a step on: small ones first, then large ones."""
+    yield from islice(stream(docs, f"{seed}/small", BATCH_TOKENS[0], start), max(0, SWITCH - start))
+    yield from stream(docs, f"{seed}/large", BATCH_TOKENS[1], max(0, start - SWITCH))
+
+
+def stream(docs, seed, size, skip):
     """Endless batches of similar lengths; one document in ten has others in front of it, so that far positions are seen too."""
     epoch = step = 0
     while True:
@@ -65,7 +73,7 @@ def batches(docs, seed, skip):
             batch, longest = [], 0
             for it in part:
                 n = sum(len(d[0]) for d in it)
-                if batch and max(longest, n) * (len(batch) + 1) > BATCH_TOKENS:
+                if batch and max(longest, n) * (len(batch) + 1) > size:
                     out.append(batch)
                     batch, longest = [], 0
                 batch.append(it)
@@ -99,7 +107,7 @@ def optimizers(which, model):
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     muon, adam = RATES[which]
-    return [torch.optim.Muon(matrices, lr=muon, weight_decay=0.01, momentum=0.95), torch.optim.AdamW(rest, lr=adam, betas=(0.9, 0.98), weight_decay=0.0)]
+    return [torch.optim.Muon(matrices, lr=muon, weight_decay=0.01, momentum=0.95, ns_steps=3), torch.optim.AdamW(rest, lr=adam, betas=(0.9, 0.98), weight_decay=0.0)]
 
 
 def rate(share):
@@ -146,7 +154,10 @@ def main():
         c = torch.load(saved)
         model.load_state_dict(c["model"])
         for o, s in zip(opts, c["opts"]):
+            settings = [{k: v for k, v in g.items() if k != "params"} for g in o.param_groups]
             o.load_state_dict(s)
+            for g, kept in zip(o.param_groups, settings):
+                g.update(kept)
         step, spent, tokens = c["step"], c["spent"], c["tokens"]
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(docs)} problems, {sum(len(d) for d, _ in docs)} tokens, from step {step}", flush=True)
     began, kept = time.time() - spent, time.time()
