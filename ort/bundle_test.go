@@ -375,3 +375,17 @@ func FuzzReadGraph(f *testing.F) {
 		}
 	})
 }
+
+// TestDemoBundles: what the real exporters write is understood, and the pair
+// fits together.
+func TestDemoBundles(t *testing.T) {
+	target, draft, optimum := openBundleT(t, modelDir("target")), openBundleT(t, modelDir("draft")), openBundleT(t, modelDir("draft-optimum"))
+	if target.Contract != GQA || draft.Contract != GQA || optimum.Contract != Growing {
+		t.Errorf("contracts %s, %s, %s", target.Contract, draft.Contract, optimum.Contract)
+	}
+	for _, b := range []*Bundle{draft, optimum} {
+		if b.Vocab != target.Vocab || !slices.Equal(b.EOS, target.EOS) || b.BOS != target.BOS {
+			t.Errorf("%v does not fit %v", b, target)
+		}
+	}
+}

@@ -54,6 +54,19 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestContractsAgree: the demo's draft and its Optimum export hold the same
+// weights, so that their logits are the same through both contracts.
+func TestContractsAgree(t *testing.T) {
+	gqa := sequenceT(t, decoderT(t, loadT(t, modelDir("draft"), Options{})))
+	growing := sequenceT(t, decoderT(t, loadT(t, modelDir("draft-optimum"), Options{})))
+	tokens := selfTestTokens(60, gqa.d.Vocab())
+	past := 0
+	for _, s := range []int{20, 1, 5, 3, 1, 7} {
+		near(t, "logits", growing.feed(past, tokens[past:past+s]...), gqa.feed(past, tokens[past:past+s]...), 1e-4)
+		past += max(1, s-2) // some are taken back
+	}
+}
+
 // TestTogetherEqualsAlone: one forward of S tokens equals S forwards of one.
 func TestTogetherEqualsAlone(t *testing.T) {
 	eachModel(t, func(t *testing.T, m *Model) {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // that users have.
 var (
 	tiny = []string{"gqa", "growing", "float16", "bfloat16"}
-	demo = []string{"target", "draft"}
+	demo = []string{"target", "draft", "draft-optimum"}
 )
 
 func modelDir(name string) string {
