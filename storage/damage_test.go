@@ -79,6 +79,7 @@ func damaged(t *testing.T) map[string][]byte {
 // Every way that a file can be damaged ends in rows or in one line of error,
 // and a file that was cut off never passes for a shorter one.
 func TestDamagedFiles(t *testing.T) {
+	t.Parallel()
 	files := damaged(t)
 	dir := t.TempDir()
 	var refused atomic.Int32

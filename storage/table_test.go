@@ -147,7 +147,7 @@ func TestReadTableChecksFirst(t *testing.T) {
 	path, info := writeTable(t, loopTable, []Loop{fakeLoop(1)})
 	none := func(Loop) error { t.Error("a row was read"); return nil }
 	data, _ := os.ReadFile(path)
-	for i := range data {
+	for i := 0; i < len(data); i += 53 {
 		bad := bytes.Clone(data)
 		bad[i] ^= 1 << (i % 8)
 		if err := os.WriteFile(path, bad, 0o644); err != nil {
