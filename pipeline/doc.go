@@ -7,6 +7,7 @@
 //	submit.go    rows of the dataset -> shards on the queue -> wait -> _SUCCESS
 //	worker.go    take a shard, decode it, commit its files, acknowledge it
 //	shard.go     one shard: rows -> completions and loops
+//	tally.go     completion and log held against each other before they are written
 //	decode.go    one sequence: the loop of Algorithm 2 (Chen et al. 2023)
 //	cache.go     one sequence's KV cache in one model: feeding and rolling back
 //	finish.go    where a completion ends: end-of-sequence, stop text, limits

@@ -67,7 +67,9 @@ func (e *Engine) complete(ctx context.Context, job *Job, row storage.ShardRow, c
 
 	coins := spec.Coins{Seed: job.Seed, Row: uint64(row.Row), Sample: uint32(c.Sample)}
 	end := newEnding(e.pair.Tokenizer, e.pair.EOS, job.Stop, min(job.MaxNewTokens, e.pair.Target.Context()-len(prompt)))
+	var sum tally
 	err = e.decode(ctx, coins, end, func(l *Loop) error {
+		sum.add(l)
 		c.DraftNS += l.Draft.Nanoseconds()
 		c.ScoreNS += l.Score.Nanoseconds()
 		c.SampleNS += l.Sample.Nanoseconds()
@@ -76,9 +78,15 @@ func (e *Engine) complete(ctx context.Context, job *Job, row storage.ShardRow, c
 		c.Loops++
 		return w.AddLoop(e.record(c, l))
 	})
+	if err != nil { // a loop that failed may have left drafted tokens behind
+		e.tokens = e.tokens[:len(prompt)+sum.tokens()]
+	}
 	c.Tokens = append([]int32(nil), e.tokens[len(prompt):]...)
 	c.CompletionTokens = int32(len(c.Tokens))
 	c.Completion, c.FinishReason, c.StopReason = end.completion(), end.reason, end.stoppedBy
+	if wrong := sum.check(c); wrong != nil {
+		return wrong
+	}
 	return err
 }
 
