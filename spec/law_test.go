@@ -32,8 +32,12 @@ func (m tiny) dist(t testing.TB, s spec.Sampling, coins *spectest.Coins, prefix 
 	for i := range logits {
 		logits[i] = float32(r.NormFloat64())
 	}
+	chain, err := spec.NewChain(s, m.vocab, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var d spec.Dist
-	if err := s.Standardize(logits, &d); err != nil {
+	if err := chain.Standardize(logits, prefix, &d); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -53,7 +57,7 @@ func loop(t testing.TB, q, p tiny, s spec.Sampling, k int, coins *spectest.Coins
 		qs = append(qs, q.dist(t, s, coins, drafted[:i]))
 	}
 	var out spec.Outcome
-	if err := spec.Verify(drafted, ps, qs, coins, 0, &out); err != nil {
+	if err := spec.Verify(spec.Rejection, drafted, ps, qs, coins, 0, &out); err != nil {
 		t.Fatal(err)
 	}
 	tokens := append(drafted[:out.Accepted:out.Accepted], out.Token)
@@ -132,7 +136,7 @@ func TestAcceptanceIsTheOverlap(t *testing.T) {
 		pd, qd := p.dist(t, s, u, nil), q.dist(t, s, u, nil)
 		x := pd.Sample(u.Uniform(spec.DraftCoin, 0))
 		var out spec.Outcome
-		if err := spec.Verify([]int32{x}, []spec.Dist{pd}, []spec.Dist{qd, q.dist(t, s, u, []int32{x})}, u, 0, &out); err != nil {
+		if err := spec.Verify(spec.Rejection, []int32{x}, []spec.Dist{pd}, []spec.Dist{qd, q.dist(t, s, u, []int32{x})}, u, 0, &out); err != nil {
 			t.Fatal(err)
 		}
 		overlap = out.Overlap[0]
@@ -152,10 +156,7 @@ func TestLawSeesABias(t *testing.T) {
 		x := pd.Sample(u.Uniform(spec.DraftCoin, 0))
 		u.Note(x)
 		if !spec.Accept(u.Uniform(spec.AcceptCoin, 0), qd.Prob(x), pd.Prob(x)) {
-			var err error
-			if x, err = spec.Residual(&pd, &qd, u.Uniform(spec.ResidualCoin, 0)); err != nil {
-				t.Fatal(err)
-			}
+			x = spec.Residual(&pd, &qd, u.Uniform(spec.ResidualCoin, 0))
 		}
 		return fmt.Sprintf("[%d]", x)
 	})

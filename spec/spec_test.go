@@ -56,6 +56,15 @@ func TestCoinsNeverShareADraw(t *testing.T) {
 	}
 }
 
+// standardize is one row at the beginning of a sequence.
+func standardize(s Sampling, logits []float32, d *Dist) error {
+	c, err := NewChain(s, len(logits), nil)
+	if err != nil {
+		return err
+	}
+	return c.Standardize(logits, nil, d)
+}
+
 // reference is the standardization by sorting, in float64: slow and plain.
 func reference(s Sampling, logits []float32) []float64 {
 	n := len(logits)
@@ -119,7 +128,7 @@ func TestStandardizeAgreesWithTheReference(t *testing.T) {
 		}
 		logits[r.IntN(n)] = 1
 		s := Sampling{Temperature: []float64{0, 0.3, 0.8, 1, 2}[trial%5], TopK: []int{0, 1, 5, 50}[r.IntN(4)], TopP: []float64{0, 0.1, 0.5, 0.95, 1}[r.IntN(5)]}
-		if err := s.Standardize(logits, &d); err != nil {
+		if err := standardize(s, logits, &d); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range reference(s, logits) {
@@ -146,7 +155,7 @@ func TestTiesAndBoundaries(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var d Dist
-			if err := c.s.Standardize(c.logits, &d); err != nil {
+			if err := standardize(c.s, c.logits, &d); err != nil {
 				t.Fatal(err)
 			}
 			var kept []int32
@@ -179,7 +188,7 @@ func TestHostileLogits(t *testing.T) {
 	} {
 		for _, temperature := range []float64{0, 1e-320, 0.8, 1e300} {
 			var d Dist
-			err := Sampling{Temperature: temperature, TopK: 2, TopP: 0.9}.Standardize(c.logits, &d)
+			err := standardize(Sampling{Temperature: temperature, TopK: 2, TopP: 0.9}, c.logits, &d)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s at temperature %g: error %v, want %v", c.name, temperature, err, c.want)
 			}
@@ -206,7 +215,7 @@ func TestVerifyRefusesWhatCannotBe(t *testing.T) {
 		{"no mass", []int32{0}, []Dist{{W: []float32{0, 0}}}, []Dist{good, good}, ErrNoMass},
 	} {
 		var out Outcome
-		if err := Verify(c.drafted, c.p, c.q, Coins{}, 0, &out); !errors.Is(err, c.want) {
+		if err := Verify(Rejection, c.drafted, c.p, c.q, Coins{}, 0, &out); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
 		}
 	}
@@ -219,7 +228,7 @@ func TestDraftOutsideTheTargetsSupport(t *testing.T) {
 	q := []Dist{{W: []float32{0, 1}, Sum: 1}, {W: []float32{1, 1}, Sum: 2}}
 	for row := range uint64(1000) {
 		var out Outcome
-		if err := Verify([]int32{0}, p, q, Coins{Row: row}, 0, &out); err != nil {
+		if err := Verify(Rejection, []int32{0}, p, q, Coins{Row: row}, 0, &out); err != nil {
 			t.Fatal(err)
 		}
 		if out.Accepted != 0 || out.Token != 1 || out.Kind != Recovered {
@@ -252,22 +261,26 @@ func BenchmarkLoop(b *testing.B) {
 			}
 			p, q := make([]Dist, k), make([]Dist, k+1)
 			drafted := make([]int32, k)
+			chain, err := NewChain(c.s, c.vocab, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
 			var out Outcome
 			var coins Uniforms = Coins{}
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				for i := range p {
-					if err := c.s.Standardize(rows[i], &p[i]); err != nil {
+					if err := chain.Standardize(rows[i], nil, &p[i]); err != nil {
 						b.Fatal(err)
 					}
 					drafted[i] = p[i].Sample(coins.Uniform(DraftCoin, n+i))
 				}
 				for i := range q {
-					if err := c.s.Standardize(rows[k+i], &q[i]); err != nil {
+					if err := chain.Standardize(rows[k+i], nil, &q[i]); err != nil {
 						b.Fatal(err)
 					}
 				}
-				if err := Verify(drafted, p, q, coins, n, &out); err != nil {
+				if err := Verify(Rejection, drafted, p, q, coins, n, &out); err != nil {
 					b.Fatal(err)
 				}
 			}

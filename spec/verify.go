@@ -6,8 +6,8 @@ import "fmt"
 type Kind string
 
 const (
-	// Recovered: a drafted token was rejected and this one was drawn from the
-	// residual in its place.
+	// Recovered: a drafted token was rejected and this one stands in its
+	// place, drawn from the residual; under the rule match, from the target.
 	Recovered Kind = "recovered"
 	// Bonus: every drafted token was accepted and this one was drawn from the
 	// target's distribution after them. Autoregressive tokens are of this kind.
@@ -23,43 +23,52 @@ type Outcome struct {
 	Kind     Kind
 
 	P       []float64 // p(x~_t), t = 1 .. K
-	Q       []float64 // q(x~_t), t = 1 .. K
+	Q       []float64 // q(x~_t), t = 1 .. K; for lenient at temperature zero q'(x~_t) / max q', see [Rule]
 	Overlap []float64 // sum over x of min(p_t(x), q_t(x)), t = 1 .. K
-	Coins   []float64 // the accept coins of the tokens that were examined: min(Accepted+1, K) of them
+	Coins   []float64 // the coins that decided over the tokens that were examined: min(Accepted+1, K) of them
+	Below   []float64 // rule match only: q of the ids below x~_t, t = 1 .. K; else empty
 }
 
 // Verify is the second half of Algorithm 2 of Chen et al.: given K drafted
 // tokens, the draft's K distributions they were drawn from and the target's
-// K+1, it accepts a prefix and draws one token more. The tokens
-// drafted[:Accepted] followed by Token are distributed as K+1 (or fewer) draws
-// from the target alone (their Theorem 1).
+// K+1, it accepts a prefix and adds one token more. Under a lossless rule the
+// tokens drafted[:Accepted] followed by Token are distributed as K+1 (or
+// fewer) draws from the target alone (their Theorem 1).
 //
 // position is the absolute position of drafted[0] in the sequence. With K = 0
 // it is Algorithm 1: one draw from q[0].
-func Verify(drafted []int32, p, q []Dist, coins Uniforms, position int, out *Outcome) error {
+func Verify(rule Rule, drafted []int32, p, q []Dist, coins Uniforms, position int, out *Outcome) error {
+	return verify(native{}, rule, drafted, p, q, coins, position, out)
+}
+
+func verify(k kernel, rule Rule, drafted []int32, p, q []Dist, coins Uniforms, position int, out *Outcome) error {
 	if len(p) != len(drafted) || len(q) != len(drafted)+1 {
 		return fmt.Errorf("verify %d drafted tokens with %d draft and %d target rows: %w", len(drafted), len(p), len(q), ErrShape)
 	}
-	out.P, out.Q, out.Overlap, out.Coins = out.P[:0], out.Q[:0], out.Overlap[:0], out.Coins[:0]
+	if err := q[len(drafted)].check(); err != nil {
+		return fmt.Errorf("verify %d drafted tokens: the last target row: %w", len(drafted), err)
+	}
+	out.P, out.Q, out.Overlap, out.Coins, out.Below = out.P[:0], out.Q[:0], out.Overlap[:0], out.Coins[:0], out.Below[:0]
 	for t, x := range drafted {
-		if err := checkDraft(x, &p[t], &q[t]); err != nil {
+		if err := out.examine(k, rule, x, &p[t], &q[t]); err != nil {
 			return fmt.Errorf("verify drafted token %d (id %d): %w", t+1, x, err)
 		}
-		out.P = append(out.P, p[t].Prob(x))
-		out.Q = append(out.Q, q[t].Prob(x))
-		out.Overlap = append(out.Overlap, Overlap(&p[t], &q[t]))
 	}
 	for t := range drafted {
-		u := coins.Uniform(AcceptCoin, position+t)
+		u, below := coins.Uniform(rule.Coin(), position+t), 0.0
 		out.Coins = append(out.Coins, u)
-		if Accept(u, out.P[t], out.Q[t]) {
+		if rule.kind == match {
+			below = out.Below[t]
+		}
+		if rule.Accept(u, out.P[t], out.Q[t], below) {
 			continue
 		}
-		x, err := Residual(&p[t], &q[t], coins.Uniform(ResidualCoin, position+t))
-		if err != nil {
-			return fmt.Errorf("recover from the rejection of drafted token %d: %w", t+1, err)
+		out.Accepted, out.Kind = t, Recovered
+		if rule.kind == match {
+			out.Token = q[t].Sample(u)
+		} else {
+			out.Token = residual(k, &p[t], &q[t], coins.Uniform(ResidualCoin, position+t))
 		}
-		out.Accepted, out.Token, out.Kind = t, x, Recovered
 		return nil
 	}
 	last := len(drafted)
@@ -68,40 +77,77 @@ func Verify(drafted []int32, p, q []Dist, coins Uniforms, position int, out *Out
 	return nil
 }
 
-// Accept is the test of Algorithm 2: r < min(1, q/p), written without the
-// division.
-func Accept(u, p, q float64) bool { return u*p < q }
-
-// Residual draws a token from (q - p)+, normalized (Chen et al., equation 2)
-// at u in [0, 1). A rejection has probability zero where q <= p everywhere, so
-// an empty residual means that rounding let a rejection through where p and q
-// agree; then (q - p)+ tends to q and the draw is from q.
-func Residual(p, q *Dist, u float64) (int32, error) {
-	if len(p.W) != len(q.W) {
-		return 0, fmt.Errorf("residual of %d draft and %d target weights: %w", len(p.W), len(q.W), ErrShape)
-	}
-	weight := func(i int) float64 { return float64(q.W[i])/q.Sum - float64(p.W[i])/p.Sum }
-	var mass float64
-	for i := range q.W {
-		mass += max(weight(i), 0)
-	}
-	if mass <= 0 {
-		return q.Sample(u), nil
-	}
-	return invert(len(q.W), u*mass, weight), nil
-}
-
-// checkDraft checks what Verify takes for granted of one drafted token.
-func checkDraft(x int32, p, q *Dist) error {
+// examine checks what Verify takes for granted of one drafted token and notes
+// the numbers that decide over it.
+func (out *Outcome) examine(k kernel, rule Rule, x int32, p, q *Dist) error {
 	switch {
 	case len(p.W) != len(q.W):
 		return fmt.Errorf("draft vocabulary %d, target vocabulary %d: %w", len(p.W), len(q.W), ErrShape)
 	case x < 0 || int(x) >= len(p.W):
 		return fmt.Errorf("id outside the vocabulary of %d: %w", len(p.W), ErrShape)
-	case !(p.Sum > 0) || !(q.Sum > 0):
-		return ErrNoMass
-	case p.W[x] <= 0:
+	}
+	if err := p.check(); err != nil {
+		return fmt.Errorf("the draft's row: %w", err)
+	}
+	if err := q.check(); err != nil {
+		return fmt.Errorf("the target's row: %w", err)
+	}
+	if p.W[x] <= 0 {
 		return ErrImpossibleDraft
 	}
+	at := q.Prob(x)
+	if rule.kind == lenientGreedy {
+		if at = q.Unadjusted(x); at != at {
+			return fmt.Errorf("the rule %s at temperature zero needs the target's logits: %w", rule, ErrShape)
+		}
+	}
+	out.P = append(out.P, p.Prob(x))
+	out.Q = append(out.Q, at)
+	out.Overlap = append(out.Overlap, overlap(k, p, q))
+	if rule.kind == match {
+		out.Below = append(out.Below, q.Below(x))
+	}
 	return nil
+}
+
+// Residual draws a token from (q - p)+, normalized (Chen et al., equation 2)
+// at u in [0, 1). A rejection has probability zero where q <= p everywhere, so
+// an empty residual means that rounding let a rejection through where p and q
+// agree; then (q - p)+ tends to q and the draw is from q. p and q are rows
+// over the same vocabulary.
+func Residual(p, q *Dist, u float64) int32 { return residual(native{}, p, q, u) }
+
+func residual(k kernel, p, q *Dist, u float64) int32 {
+	surplus := func(i int32) float64 { return q.Prob(i) - p.Prob(i) }
+	x := int32(-1)
+	if q.form == sparse {
+		var mass, acc float64
+		for _, i := range q.ids {
+			mass += max(surplus(i), 0)
+		}
+		for _, i := range q.ids {
+			if w := surplus(i); w > 0 {
+				x = i
+				if acc += w; acc > u*mass {
+					break
+				}
+			}
+		}
+	} else {
+		q.spare = grow(q.spare, (len(q.W)+blockLen-1)/blockLen)
+		mass := k.surplus(p, q, q.spare)
+		b, acc := skip(q.spare, u*mass)
+		for i := max(b, 0) * blockLen; b >= 0 && i < min((b+1)*blockLen, len(q.W)); i++ {
+			if w := surplus(int32(i)); w > 0 {
+				x = int32(i)
+				if acc += w; acc > u*mass {
+					break
+				}
+			}
+		}
+	}
+	if x < 0 {
+		return q.Sample(u)
+	}
+	return x
 }

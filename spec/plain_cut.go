@@ -2,27 +2,56 @@ package spec
 
 import "slices"
 
-// keepTopK zeroes every weight below the k-th largest. Ties with it stay.
-func (d *Dist) keepTopK(k int) {
-	d.candidates()
-	if len(d.order) <= k {
-		return
-	}
-	threshold := d.kthLargest(k)
-	d.Sum = 0
+// cut selects by comparing: a quickselect by rank for top-k and one by mass
+// for top-p, linear where a sort is not.
+func (plain) cut(d *Dist, t truncation) {
+	d.ids = slices.Grow(d.ids[:0], len(d.W))
 	for i, w := range d.W {
-		if w < threshold {
-			d.W[i] = 0
-		} else {
-			d.Sum += float64(w)
+		if w > 0 {
+			d.ids = append(d.ids, int32(i))
 		}
 	}
+	if t.k > 0 && t.k < len(d.ids) {
+		least := d.kthLargest(t.k)
+		d.drop(func(w float32) bool { return w < least })
+		d.Sum = d.sum(d.ids)
+	}
+	if t.p < 1 {
+		kept := d.nucleus(t.p * d.Sum)
+		for _, i := range d.ids[kept:] {
+			d.W[i] = 0
+		}
+		d.ids = d.ids[:kept]
+	}
+	if t.floor > 0 {
+		d.drop(func(w float32) bool { return w < t.floor })
+	}
+	slices.Sort(d.ids)
+	d.Sum = d.sum(d.ids)
 }
 
-// kthLargest returns the k-th largest weight among the candidates, by
-// quickselect.
+// drop takes the weights that below holds of out of d.ids, and zeroes them.
+func (d *Dist) drop(below func(float32) bool) {
+	d.ids = slices.DeleteFunc(d.ids, func(i int32) bool {
+		if below(d.W[i]) {
+			d.W[i] = 0
+			return true
+		}
+		return false
+	})
+}
+
+func (d *Dist) sum(ids []int32) float64 {
+	var sum float64
+	for _, i := range ids {
+		sum += float64(d.W[i])
+	}
+	return sum
+}
+
+// kthLargest returns the k-th largest weight of d.ids, and reorders them.
 func (d *Dist) kthLargest(k int) float32 {
-	in := d.order
+	in := d.ids
 	for {
 		pivot := d.pivot(in)
 		above, equal := d.partition(in, pivot)
@@ -38,19 +67,14 @@ func (d *Dist) kthLargest(k int) float32 {
 	}
 }
 
-// keepTopP keeps the nucleus of mass top and zeroes the rest. It is a
-// quickselect by mass instead of by rank: linear where a sort is not.
-func (d *Dist) keepTopP(top float64) {
-	d.candidates()
-	in, need := d.order, top*d.Sum // what the nucleus has still to hold, out of in
-	kept := 0                      // d.order[:kept] is known to lie inside
+// nucleus reorders d.ids so that the smallest set of largest weights that hold
+// at least need comes first, and returns its size.
+func (d *Dist) nucleus(need float64) (kept int) {
+	in := d.ids
 	for len(in) > 0 {
 		pivot := d.pivot(in)
 		above, equal := d.partition(in, pivot)
-		var mass float64
-		for _, i := range in[:above] {
-			mass += float64(d.W[i])
-		}
+		mass := d.sum(in[:above])
 		if mass >= need {
 			in = in[:above]
 			continue
@@ -60,36 +84,19 @@ func (d *Dist) keepTopP(top float64) {
 		// The ties: lower ids first, until the mass is there.
 		ties := in[above : above+equal]
 		slices.Sort(ties)
-		for n := range ties {
+		for range ties {
 			if need <= 0 {
-				ties = ties[:n]
-				break
+				return kept
 			}
 			need -= float64(pivot)
 			kept++
 		}
 		if need <= 0 {
-			break
+			return kept
 		}
 		in = in[above+equal:]
 	}
-	for _, i := range d.order[kept:] {
-		d.W[i] = 0
-	}
-	d.Sum = 0
-	for _, w := range d.W {
-		d.Sum += float64(w)
-	}
-}
-
-// candidates lists the tokens of positive weight in d.order.
-func (d *Dist) candidates() {
-	d.order = slices.Grow(d.order[:0], len(d.W))
-	for i, w := range d.W {
-		if w > 0 {
-			d.order = append(d.order, int32(i))
-		}
-	}
+	return kept
 }
 
 // pivot is the median of the first, middle and last weight: deterministic, so

@@ -1,0 +1,29 @@
+package spec
+
+// kernel is the arithmetic that runs over whole vocabularies. There are two:
+// native, compiled from kernel.c, and plain, the same in Go, which says what
+// is meant, is what native is tested against, and takes its place in builds
+// without cgo. Sums may differ between them in their last bits.
+type kernel interface {
+	// peak returns the lowest index of the largest logit, ErrNotANumber or
+	// ErrNoMass.
+	peak(logits []float32) (int, error)
+	// exps writes 2^((logit - top) * scale) to w, the sums over blocks of
+	// blockLen to blocks, and returns the sum of all. What is below 2^-126.5
+	// is zero.
+	exps(logits []float32, top, scale float64, w []float32, blocks []float64) float64
+	// cut truncates d, whose weights lie between 0 and 1 with the largest 1.
+	cut(d *Dist, t truncation)
+	// overlap returns the sum of min(p, q).
+	overlap(p, q *Dist) float64
+	// surplus writes the sums of (q - p)+ over blocks to blocks and returns
+	// their sum.
+	surplus(p, q *Dist, blocks []float64) float64
+}
+
+// truncation is what cut does, in this order.
+type truncation struct {
+	k     int     // keep the k largest and their ties; 0: all
+	p     float64 // keep the nucleus of this mass; 1: all
+	floor float32 // keep weights of at least this
+}

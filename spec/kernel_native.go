@@ -1,0 +1,64 @@
+//go:build cgo
+
+package spec
+
+/*
+#cgo CFLAGS: -O3 -ffast-math
+#cgo LDFLAGS: -lm
+#cgo noescape spec_peak
+#cgo noescape spec_exps
+#cgo noescape spec_cut
+#cgo noescape spec_overlap
+#cgo noescape spec_surplus
+#cgo nocallback spec_peak
+#cgo nocallback spec_exps
+#cgo nocallback spec_cut
+#cgo nocallback spec_overlap
+#cgo nocallback spec_surplus
+#include "kernel.h"
+*/
+import "C"
+
+import "slices"
+
+// native is the kernel of kernel.c. C sees Go's slices for the length of a
+// call and keeps nothing.
+type native struct{}
+
+func (native) peak(logits []float32) (int, error) {
+	if len(logits) == 0 {
+		return 0, ErrNoMass
+	}
+	switch at := C.spec_peak(cFloats(logits), C.int64_t(len(logits))); at {
+	case C.SPEC_NOT_A_NUMBER:
+		return 0, ErrNotANumber
+	case C.SPEC_NO_MASS:
+		return 0, ErrNoMass
+	default:
+		return int(at), nil
+	}
+}
+
+func (native) exps(logits []float32, top, scale float64, w []float32, blocks []float64) float64 {
+	return float64(C.spec_exps(cFloats(logits), C.int64_t(len(logits)), C.double(top), C.double(scale), cFloats(w), (*C.double)(&blocks[0])))
+}
+
+func (native) cut(d *Dist, t truncation) {
+	n := len(d.W)
+	d.ids = slices.Grow(d.ids[:0], n)[:n]
+	d.values = slices.Grow(d.values[:0], n)[:n]
+	var sum C.double
+	kept := C.spec_cut(cFloats(d.W), C.int64_t(n), C.double(d.Sum), C.int64_t(t.k), C.double(t.p), C.float(t.floor),
+		(*C.int32_t)(&d.ids[0]), cFloats(d.values), &sum)
+	d.ids, d.Sum = d.ids[:kept], float64(sum)
+}
+
+func (native) overlap(p, q *Dist) float64 {
+	return float64(C.spec_overlap(cFloats(p.W), C.double(p.Sum), cFloats(q.W), C.double(q.Sum), C.int64_t(len(q.W))))
+}
+
+func (native) surplus(p, q *Dist, blocks []float64) float64 {
+	return float64(C.spec_surplus(cFloats(p.W), C.double(p.Sum), cFloats(q.W), C.double(q.Sum), C.int64_t(len(q.W)), (*C.double)(&blocks[0])))
+}
+
+func cFloats(x []float32) *C.float { return (*C.float)(&x[0]) }

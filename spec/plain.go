@@ -1,0 +1,62 @@
+package spec
+
+import "math"
+
+// plain is the kernel in Go.
+type plain struct{}
+
+func (plain) peak(logits []float32) (int, error) {
+	best, top := -1, float32(math.Inf(-1))
+	for i, l := range logits {
+		if l > top {
+			best, top = i, l
+		} else if l != l {
+			return 0, ErrNotANumber
+		}
+	}
+	if best < 0 {
+		return 0, ErrNoMass
+	}
+	if math.IsInf(float64(top), 1) {
+		return 0, ErrNotANumber
+	}
+	return best, nil
+}
+
+func (plain) exps(logits []float32, top, scale float64, w []float32, blocks []float64) float64 {
+	var sum float64
+	for b := range blocks {
+		var block float64
+		for i := b * blockLen; i < min((b+1)*blockLen, len(logits)); i++ {
+			w[i] = 0
+			if x := (float64(logits[i]) - top) * scale; x > -126.5 && !math.IsInf(float64(logits[i]), -1) {
+				w[i] = float32(math.Exp2(x))
+			}
+			block += float64(w[i])
+		}
+		blocks[b] = block
+		sum += block
+	}
+	return sum
+}
+
+func (plain) overlap(p, q *Dist) float64 {
+	var sum float64
+	for i := range q.W {
+		sum += min(p.Prob(int32(i)), q.Prob(int32(i)))
+	}
+	return sum
+}
+
+func (plain) surplus(p, q *Dist, blocks []float64) float64 {
+	var sum float64
+	for b := range blocks {
+		var block float64
+		for i := b * blockLen; i < min((b+1)*blockLen, len(q.W)); i++ {
+			block += max(q.Prob(int32(i))-p.Prob(int32(i)), 0)
+		}
+		blocks[b] = block
+		sum += block
+	}
+	return sum
+}

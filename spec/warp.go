@@ -1,0 +1,48 @@
+package spec
+
+import "math"
+
+// warp fills d from one processed row of logits: temperature, then the
+// truncations.
+func (s *Sampling) warp(k kernel, logits []float32, d *Dist) error {
+	at, err := k.peak(logits)
+	if err != nil {
+		return err
+	}
+	if s.Greedy() {
+		d.setOneHot(len(logits), int32(at))
+		d.logits = logits
+		return nil
+	}
+	d.resize(len(logits))
+	d.blocks = grow(d.blocks, (len(logits)+blockLen-1)/blockLen)
+	d.Sum = k.exps(logits, float64(logits[at]), s.scale(), d.W, d.blocks)
+	d.form = blocked
+	if t := s.truncation(len(logits)); t != (truncation{p: 1}) {
+		k.cut(d, t)
+		d.form = sparse
+	}
+	return nil
+}
+
+// scale is what a difference of logits is multiplied by to become a power of
+// two. It is bounded so that no product is a number that is none: at
+// temperatures as small as that the law is one-hot on the largest logits all
+// the same.
+func (s *Sampling) scale() float64 {
+	return math.Min(math.Log2E/s.Temperature, 1e200)
+}
+
+func (s *Sampling) truncation(vocab int) truncation {
+	t := truncation{p: 1, floor: float32(s.MinP)}
+	if float64(t.floor) < s.MinP {
+		t.floor = math.Nextafter32(t.floor, 2)
+	}
+	if s.TopK < vocab {
+		t.k = s.TopK
+	}
+	if s.TopP > 0 {
+		t.p = s.TopP
+	}
+	return t
+}
