@@ -1,0 +1,88 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// slack is how far sums over a vocabulary may be off by rounding.
+const slack = 1e-6
+
+// decide replays the decisions of one loop and says what differs, or nothing.
+//
+// The drafted tokens up to the first rejection are examined, each with the
+// coin of its own position; the production test says which are accepted. The
+// loop ends with a recovered token where one was rejected and with a bonus
+// token where none was.
+func decide(l *storage.Loop, coins spec.Coins, sampling *spec.Sampling) string {
+	n := len(l.Drafted)
+	if len(l.P) != n || len(l.Q) != n || len(l.Overlap) != n {
+		return fmt.Sprintf("%d drafted tokens have %d p, %d q and %d overlaps", n, len(l.P), len(l.Q), len(l.Overlap))
+	}
+	if l.Accepted < 0 || int(l.Accepted) > n {
+		return fmt.Sprintf("%d of %d drafted tokens are accepted", l.Accepted, n)
+	}
+	if l.Token < 0 {
+		return fmt.Sprintf("its last token is %d", l.Token)
+	}
+	for t := range n {
+		if what := possible(l, t, sampling); what != "" {
+			return fmt.Sprintf("drafted token %d: %s", t, what)
+		}
+	}
+	accepted := 0
+	for t := range n {
+		u := coins.Uniform(spec.AcceptCoin, int(l.Position)+t)
+		if t >= len(l.Coins) {
+			return fmt.Sprintf("drafted token %d was examined and has no coin", t)
+		}
+		if l.Coins[t] != u {
+			return fmt.Sprintf("drafted token %d: its coin is %v, the seed gives %v", t, l.Coins[t], u)
+		}
+		if !spec.Accept(u, l.P[t], l.Q[t]) {
+			break
+		}
+		accepted++
+	}
+	switch {
+	case int(l.Accepted) != accepted:
+		return fmt.Sprintf("%d drafted tokens are accepted; the coins, p and q accept %d", l.Accepted, accepted)
+	case len(l.Coins) != min(accepted+1, n):
+		return fmt.Sprintf("%d coins for %d examined tokens", len(l.Coins), min(accepted+1, n))
+	case accepted == n && l.Kind != storage.KindBonus:
+		return fmt.Sprintf("every drafted token is accepted and the last token is called %s", l.Kind)
+	case accepted < n && l.Kind != storage.KindRecovered:
+		return fmt.Sprintf("drafted token %d is rejected and the last token is called %s", accepted, l.Kind)
+	case accepted < n && l.Token == l.Drafted[accepted] && l.P[accepted] > l.Q[accepted]+slack:
+		// The residual (q - p)+ is zero where p exceeds q.
+		return fmt.Sprintf("token %d is recovered and was just rejected", l.Token)
+	}
+	return ""
+}
+
+// possible checks that the numbers of one drafted token can be probabilities
+// of it, and the overlap that of the two distributions it is from.
+//
+// The overlap is sum min(p, q). It is at least the drafted token's own part,
+// and at most 1 - |p(x) - q(x)| for any x, because it is 1 minus the total
+// variation.
+func possible(l *storage.Loop, t int, sampling *spec.Sampling) string {
+	p, q, overlap := l.P[t], l.Q[t], l.Overlap[t]
+	switch {
+	case l.Drafted[t] < 0:
+		return fmt.Sprintf("it is %d", l.Drafted[t])
+	case !(p > 0 && p <= 1+slack):
+		return fmt.Sprintf("p is %v, which no draft can have drawn", p)
+	case !(q >= 0 && q <= 1+slack):
+		return fmt.Sprintf("q is %v", q)
+	case !(overlap >= 0 && overlap <= 1):
+		return fmt.Sprintf("overlap is %v", overlap)
+	case overlap < min(p, q)-slack, overlap > 1-max(p-q, q-p)+slack:
+		return fmt.Sprintf("overlap is %v, which p %v and q %v do not allow", overlap, p, q)
+	case sampling.Temperature == 0 && (p != 1 || q != 0 && q != 1):
+		return fmt.Sprintf("p is %v and q is %v at temperature 0", p, q)
+	}
+	return ""
+}

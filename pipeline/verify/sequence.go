@@ -1,0 +1,136 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// sequence is a completion and what its loops have added up to so far.
+type sequence struct {
+	replay *replay
+	mode   pipeline.Mode
+	c      storage.Completion
+	file   string // of the completion
+
+	loops, drafted, examined, accepted int32
+	tokens                             int // kept by the loops so far
+	cut                                bool
+	draftNS, scoreNS, sampleNS         int64
+}
+
+// fail is a Failure of the completion.
+func (s *sequence) fail(format string, args ...any) *Failure {
+	return &Failure{File: s.file, Row: s.c.Row, RowID: s.c.RowID, Sample: s.c.Sample, Loop: -1, What: fmt.Sprintf(format, args...)}
+}
+
+// begin checks what a completion says by itself.
+func (s *sequence) begin() error {
+	c, job := &s.c, s.replay.job
+	switch {
+	case c.Job != job.Name:
+		return s.fail("it is of job %s", c.Job)
+	case c.Seed != job.Seed:
+		return s.fail("its seed is %d, the job's %d", c.Seed, job.Seed)
+	case int(c.CompletionTokens) != len(c.Tokens):
+		return s.fail("completion_tokens is %d and there are %d tokens", c.CompletionTokens, len(c.Tokens))
+	}
+	for i, x := range c.Tokens {
+		if x < 0 {
+			return s.fail("token %d is %d", i, x)
+		}
+	}
+	return s.replay.ends.check(s)
+}
+
+// loop replays the sequence's next loop.
+func (s *sequence) loop(file string, l *storage.Loop) error {
+	fail := func(format string, args ...any) error {
+		return &Failure{File: file, Row: l.Row, RowID: l.RowID, Sample: l.Sample, Loop: l.Loop, What: fmt.Sprintf(format, args...)}
+	}
+	job := s.replay.job
+	k := job.K
+	if s.mode == pipeline.ArS {
+		k = 0
+	}
+	n := len(l.Drafted)
+	switch {
+	case l.RowID != s.c.RowID:
+		return fail("the row's id is %q, the completion's %q", l.RowID, s.c.RowID)
+	case l.Loop != s.loops:
+		return fail("loop %d follows loop %d", l.Loop, s.loops-1)
+	case s.cut:
+		return fail("the completion ended in the loop before")
+	case int(l.Position) != int(s.c.PromptTokens)+s.tokens:
+		return fail("position is %d after a prompt of %d tokens and %d of the completion", l.Position, s.c.PromptTokens, s.tokens)
+	case int(l.K) != k:
+		return fail("k is %d, in mode %s of this job it is %d", l.K, s.mode, k)
+	case n > k || n > 0 && s.tokens+n >= job.MaxNewTokens:
+		return fail("%d tokens are drafted with a lookahead of %d and %d of %d tokens to go", n, k, job.MaxNewTokens-s.tokens, job.MaxNewTokens)
+	}
+	coins := spec.Coins{Seed: job.Seed, Row: uint64(l.Row), Sample: uint32(l.Sample)}
+	if what := decide(l, coins, &job.Sampling); what != "" {
+		return fail("%s", what)
+	}
+	// What was decided is what the completion has, up to where it ends.
+	tokens := append(slices.Clone(l.Drafted[:l.Accepted]), l.Token)
+	kept := int(l.Emitted)
+	if kept < 1 || kept > len(tokens) {
+		return fail("%d of its %d tokens are emitted", kept, len(tokens))
+	}
+	for i, x := range tokens[:kept] {
+		if at := s.tokens + i; at >= len(s.c.Tokens) {
+			return fail("it emits token %d of a completion of %d", at, len(s.c.Tokens))
+		} else if s.c.Tokens[at] != x {
+			return fail("token %d of the completion is %d, the loop decided %d", at, s.c.Tokens[at], x)
+		}
+	}
+	s.cut = kept < len(tokens)
+	s.tokens += kept
+	s.loops++
+	s.drafted += int32(n)
+	s.examined += int32(len(l.Coins))
+	s.accepted += l.Accepted
+	s.draftNS += l.DraftNS
+	s.scoreNS += l.ScoreNS
+	s.sampleNS += l.SampleNS
+	return nil
+}
+
+// end checks that the loops add up to the completion.
+func (s *sequence) end() error {
+	c := &s.c
+	for _, sum := range []struct {
+		column      string
+		says, loops int64
+	}{
+		{"loops", int64(c.Loops), int64(s.loops)},
+		{"drafted", int64(c.Drafted), int64(s.drafted)},
+		{"accepted", int64(c.Accepted), int64(s.accepted)},
+		{"completion_tokens", int64(c.CompletionTokens), int64(s.tokens)},
+		{"draft_ns", c.DraftNS, s.draftNS},
+		{"score_ns", c.ScoreNS, s.scoreNS},
+		{"sample_ns", c.SampleNS, s.sampleNS},
+	} {
+		if sum.says != sum.loops {
+			return s.fail("%s is %d, its loops add up to %d", sum.column, sum.says, sum.loops)
+		}
+	}
+	return nil
+}
+
+// count adds the sequence to what holds.
+func (s *sequence) count(n *Mode) {
+	n.Completions++
+	if s.c.FinishReason == storage.FinishError {
+		n.Errors++
+	}
+	n.Tokens += int64(s.tokens)
+	n.Loops += int64(s.loops)
+	n.Drafted += int64(s.drafted)
+	n.Examined += int64(s.examined)
+	n.Accepted += int64(s.accepted)
+}
