@@ -31,9 +31,12 @@ type Job struct {
 	Modes        []Mode        `json:"modes"`
 	ShardRows    int           `json:"shard_rows"`
 	Target       Model         `json:"target"`
-	Draft        *Model        `json:"draft,omitempty"` // nil when Modes has no SpS
-	K            int           `json:"k"`               // lookahead of SpS
+	Draft        *Model        `json:"draft,omitempty"`     // nil when Modes has no SpS, or Drafter does without
+	Drafter      *Drafter      `json:"drafter,omitempty"`   // nil: the draft model alone
+	K            int           `json:"k"`                   // lookahead of SpS, or the largest one
+	Lookahead    string        `json:"lookahead,omitempty"` // see spec.ParseLookahead; empty: fixed
 	Sampling     spec.Sampling `json:"sampling"`
+	Rule         spec.Rule     `json:"rule,omitzero"` // how SpS accepts what was drafted; the zero value is rejection
 	Seed         uint64        `json:"seed"`
 	Samples      int           `json:"samples"` // per row
 	MaxNewTokens int           `json:"max_new_tokens"`
@@ -62,6 +65,7 @@ type Place struct {
 	Out    string `json:"out"` // absolute; the job's folder is Out/Name
 	Target string `json:"target"`
 	Draft  string `json:"draft,omitempty"`
+	Table  string `json:"table,omitempty"` // the drafter's n-gram table
 }
 
 // Has reports whether the job decodes in mode m.
@@ -81,8 +85,10 @@ func (j *Job) Validate() error {
 		return fmt.Errorf("job name %q: use 1 to 64 letters, digits, '-' and '_', the first no '-'", j.Name)
 	case len(j.Modes) == 0:
 		return fmt.Errorf("job %s has no mode", j.Name)
-	case j.Has(SpS) && j.Draft == nil:
-		return fmt.Errorf("job %s: mode sps needs a draft model", j.Name)
+	case j.Has(SpS) && j.Draft == nil && j.Drafter == nil:
+		return fmt.Errorf("job %s: mode sps needs a draft model, or another drafter", j.Name)
+	case j.K > spec.MaxLookahead:
+		return fmt.Errorf("job %s: lookahead k = %d is more than %d", j.Name, j.K, spec.MaxLookahead)
 	case j.K < 0 || j.Has(SpS) && j.K < 1:
 		return fmt.Errorf("job %s: lookahead k = %d is not positive", j.Name, j.K)
 	case j.ShardRows < 1 || j.MaxNewTokens < 1:
@@ -93,6 +99,14 @@ func (j *Job) Validate() error {
 	for _, s := range j.Stop {
 		if s == "" {
 			return fmt.Errorf("job %s: a stop sequence is empty", j.Name)
+		}
+	}
+	if _, err := spec.ParseLookahead(j.Lookahead); err != nil {
+		return fmt.Errorf("job %s: %w", j.Name, err)
+	}
+	if j.Drafter != nil {
+		if err := j.Drafter.check(); err != nil {
+			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
 	}
 	if err := j.Sampling.Validate(); err != nil {
