@@ -56,18 +56,18 @@ func (c *cache) fill(ctx context.Context, tokens []int32) error {
 	return nil
 }
 
-// next returns the logits after the last of tokens, feeding what is missing,
-// and at least the last two: after a fully accepted loop the draft lacks two
-// tokens, otherwise one, and feeding always two keeps every loop, and every
-// lane of a batch, of one shape.
-func (c *cache) next(ctx context.Context, tokens []int32, first bool) ([]float32, error) {
-	from := c.held
+// last returns the logits after each of the last rows tokens, feeding what is
+// missing. The first pass of a loop feeds one token more than it has to: after
+// a fully accepted loop the draft lacks two tokens, otherwise one, and feeding
+// always two keeps every loop, and every lane of a batch, of one shape.
+func (c *cache) last(ctx context.Context, tokens []int32, rows int, first bool) ([]float32, error) {
+	from := min(c.held, len(tokens)-rows)
 	if first {
-		from = max(0, min(from, len(tokens)-2))
+		from = max(0, min(from, len(tokens)-rows-1))
 	}
 	logits, err := c.extend(ctx, tokens, from)
 	if err != nil {
 		return nil, err
 	}
-	return logits[len(logits)-c.model.Vocab():], nil
+	return logits[len(logits)-rows*c.model.Vocab():], nil
 }

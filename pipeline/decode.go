@@ -10,13 +10,24 @@ import (
 	"github.com/draftmill/draftmill/spec"
 )
 
-// Pair is what sequences are decoded with. The decoders are borrowed: whoever
-// opened them closes them, after the last Engine that uses them.
+// Pair is what sequences are decoded with: a target and what drafts for it.
+// With neither Draft nor Law, decoding is autoregressive. The decoders are
+// borrowed: whoever opened them closes them, after the last Engine that uses
+// them. Law is one Engine's own.
 type Pair struct {
 	Target    Decoder
-	Draft     Decoder // nil: autoregressive sampling
+	Draft     Decoder      // nil: none
+	Law       spec.Drafter // drafts without a model; beside a Draft, drafts for it. nil: none
 	Tokenizer *tokenize.Tokenizer
 	EOS       []int32
+}
+
+// Settings say how an Engine decodes.
+type Settings struct {
+	K         int            // lookahead, or the largest one; 0: autoregressive sampling
+	Lookahead spec.Lookahead // how the lookahead is chosen; the zero value is always K
+	Sampling  spec.Sampling
+	Rule      spec.Rule // the zero value is rejection
 }
 
 // Engine decodes one sequence after another. It owns one KV cache in each of
@@ -24,40 +35,55 @@ type Pair struct {
 // at a time.
 type Engine struct {
 	pair     Pair
-	k        int
-	sampling spec.Sampling
+	settings Settings
+	rule     spec.Rule
+	chain    *spec.Chain // the same for the target and what drafts
 	target   *cache
-	draft    *cache // nil: autoregressive sampling
+	drafter  drafter // nil: autoregressive sampling
+	policy   spec.Policy
+	now      func() time.Time
 
-	prompt  []int32     // what both caches begin with
-	tokens  []int32     // the sequence: prompt and completion
-	drafted []int32     // x~_1 .. x~_K of one loop
-	p       []spec.Dist // the draft's distributions of one loop
-	q       []spec.Dist // the target's
-	out     spec.Outcome
+	prompt   []int32  // what the caches begin with
+	tokens   []int32  // the sequence: prompt and completion
+	proposal proposal // what one loop drafts behind it, with the distributions p
+	drafted  []int32  // x~_1 .. x~_K of it
+	q        []spec.Dist
+	out      spec.Outcome
+	drafting time.Duration
+	round    spec.Round // what the policy is told of the loop
 }
 
-// NewEngine makes an engine with lookahead k; without a draft model, or with
-// k = 0, it samples autoregressively.
-func NewEngine(pair Pair, k int, sampling spec.Sampling) (*Engine, error) {
-	if pair.Draft == nil {
-		k = 0
+// NewEngine makes an engine. Without anything to draft with, or with K = 0, it
+// samples autoregressively.
+func NewEngine(pair Pair, s Settings) (*Engine, error) {
+	if s.K < 0 || s.K > spec.MaxLookahead {
+		return nil, fmt.Errorf("make a decoder: the lookahead %d is not between 0 and %d", s.K, spec.MaxLookahead)
 	}
-	e := &Engine{pair: pair, k: k, sampling: sampling, p: make([]spec.Dist, k), q: make([]spec.Dist, k+1)}
+	e := &Engine{pair: pair, settings: s, rule: s.Rule.For(s.Sampling), now: time.Now}
 	var err error
+	if e.chain, err = spec.NewChain(s.Sampling, pair.Target.Vocab(), pair.EOS); err != nil {
+		return nil, fmt.Errorf("make a decoder: %w", err)
+	}
+	if s.K > 0 {
+		if e.drafter, err = newDrafter(pair, s.K); err != nil {
+			return nil, err
+		}
+	}
+	if e.drafter == nil {
+		e.settings.K = 0
+	}
 	if e.target, err = newCache(pair.Target); err != nil {
+		if e.drafter != nil {
+			e.drafter.free()
+		}
 		return nil, fmt.Errorf("allocate the target's cache: %w", err)
 	}
-	if k == 0 {
-		return e, nil
-	}
-	if pair.Draft.Vocab() != pair.Target.Vocab() {
-		e.target.free()
-		return nil, fmt.Errorf("pair the models: the draft's vocabulary has %d tokens, the target's %d; choose a draft of the target's family", pair.Draft.Vocab(), pair.Target.Vocab())
-	}
-	if e.draft, err = newCache(pair.Draft); err != nil {
-		e.target.free()
-		return nil, fmt.Errorf("allocate the draft's cache: %w", err)
+	e.policy = s.Lookahead.Policy(e.settings.K)
+	e.q = make([]spec.Dist, e.settings.K+1)
+	e.proposal = proposal{
+		p:           make([]spec.Dist, e.settings.K),
+		standardize: e.chain.Standardize,
+		bare:        s.Lookahead.Kind == spec.ConfidenceLookahead && s.Sampling.Temperature == 0,
 	}
 	return e, nil
 }
@@ -65,20 +91,21 @@ func NewEngine(pair Pair, k int, sampling spec.Sampling) (*Engine, error) {
 // Close gives the engine's caches back.
 func (e *Engine) Close() {
 	e.target.free()
-	if e.draft != nil {
-		e.draft.free()
+	if e.drafter != nil {
+		e.drafter.free()
 	}
 }
 
 // Loop is what one draft-verify round did. Its slices are valid until the next.
 type Loop struct {
 	Position int     // absolute position of the first token that the loop decides
+	K        int     // lookahead asked for
 	Drafted  []int32 // x~, at most K of them
 	*spec.Outcome
 	Emitted int     // tokens of it that the completion keeps
 	Margin  float64 // top-1 minus top-2 of the target's logits where Outcome.Token stands; greedy decoding only
 
-	Draft, Score, Sample time.Duration // draft model; target model; distributions, coins and verification
+	Draft, Score, Sample time.Duration // drafter; target model; distributions, coins and verification
 }
 
 // decode extends the sequence that begin has set up until end says stop, and
@@ -88,21 +115,21 @@ type Loop struct {
 // Algorithm 1.
 func (e *Engine) decode(ctx context.Context, coins spec.Uniforms, end *ending, report func(*Loop) error) error {
 	for end.reason == "" {
-		n, k := len(e.tokens), e.lookahead(end)
+		n := len(e.tokens)
 		l := Loop{Position: n, Outcome: &e.out}
-		watch := stopwatch{time.Now()}
+		watch := stopwatch{e.now, e.now()}
 
 		// Draft: x~_t ~ p(x | x_1 .. x_n, x~_1 .. x~_t-1) for t = 1 .. K.
-		if err := e.propose(ctx, k, coins, &l, &watch); err != nil {
+		if err := e.propose(ctx, e.lookahead(&l, end), coins, &l, &watch); err != nil {
 			return err
 		}
+		k := len(l.Drafted)
 		// Score: q(x | x_1 .. x_n), .. , q(x | x_1 .. x_n, x~_1 .. x~_K), in parallel.
-		logits, err := e.score(ctx, k, &l, &watch)
-		if err != nil {
+		if err := e.score(ctx, k, &l, &watch); err != nil {
 			return err
 		}
 		// Accept a prefix of the draft, and one token of the target's after it.
-		if err := spec.Verify(e.drafted, e.p[:k], e.q[:k+1], coins, n, &e.out); err != nil {
+		if err := spec.Verify(e.rule, l.Drafted, e.proposal.p[:k], e.q[:k+1], coins, n, &e.out); err != nil {
 			return rowError{fmt.Errorf("verify tokens %d to %d: %w", n, n+k, err)}
 		}
 		e.tokens = append(e.tokens[:n+e.out.Accepted], e.out.Token)
@@ -115,10 +142,9 @@ func (e *Engine) decode(ctx context.Context, coins spec.Uniforms, end *ending, r
 		e.tokens = e.tokens[:n+l.Emitted]
 		e.rollback(len(e.tokens) - 1) // the last token has not been fed yet
 
-		if e.sampling.Temperature == 0 {
-			l.Margin = spec.Margin(e.row(logits, e.out.Accepted))
-		}
+		l.Margin = e.q[e.out.Accepted].Margin()
 		watch.lap(&l.Sample)
+		e.learn(&l)
 		if err := report(&l); err != nil {
 			return err
 		}
@@ -126,68 +152,30 @@ func (e *Engine) decode(ctx context.Context, coins spec.Uniforms, end *ending, r
 	return nil
 }
 
-// propose drafts k tokens behind the sequence, each from the draft's
-// distribution after the one before it.
-func (e *Engine) propose(ctx context.Context, k int, coins spec.Uniforms, l *Loop, watch *stopwatch) error {
-	e.drafted = e.drafted[:0]
-	for t := range k {
-		at := len(e.tokens)
-		logits, err := e.draft.next(ctx, e.tokens, t == 0)
-		if err != nil {
-			return fmt.Errorf("draft token %d: %w", at, err)
-		}
-		watch.lap(&l.Draft)
-		if err := e.sampling.Standardize(logits, &e.p[t]); err != nil {
-			return rowError{fmt.Errorf("draft token %d: %w", at, err)}
-		}
-		x := e.p[t].Sample(coins.Uniform(spec.DraftCoin, at))
-		e.tokens, e.drafted = append(e.tokens, x), append(e.drafted, x)
-		watch.lap(&l.Sample)
+// score feeds the sequence's last token and the k drafted ones to the target
+// and standardizes the k+1 distributions that come out.
+func (e *Engine) score(ctx context.Context, k int, l *Loop, watch *stopwatch) error {
+	logits, err := e.target.extend(ctx, e.tokens, l.Position-1)
+	if err != nil {
+		return fmt.Errorf("score tokens %d to %d: %w", l.Position, l.Position+k, err)
 	}
-	l.Drafted = e.drafted
+	watch.lap(&l.Score)
+	vocab := e.pair.Target.Vocab()
+	for t := range k + 1 {
+		row := logits[t*vocab : (t+1)*vocab]
+		if err := e.chain.Standardize(row, e.tokens[:l.Position+t], &e.q[t]); err != nil {
+			return rowError{fmt.Errorf("score token %d: %w", l.Position+t, err)}
+		}
+	}
 	return nil
 }
 
-// score feeds the sequence's last token and the k drafted ones to the target
-// and standardizes the k+1 distributions that come out.
-func (e *Engine) score(ctx context.Context, k int, l *Loop, watch *stopwatch) ([]float32, error) {
-	logits, err := e.target.extend(ctx, e.tokens, l.Position-1)
-	if err != nil {
-		return nil, fmt.Errorf("score tokens %d to %d: %w", l.Position, l.Position+k, err)
-	}
-	watch.lap(&l.Score)
-	for t := range k + 1 {
-		if err := e.sampling.Standardize(e.row(logits, t), &e.q[t]); err != nil {
-			return nil, rowError{fmt.Errorf("score token %d: %w", l.Position+t, err)}
-		}
-	}
-	return logits, nil
-}
-
-// row is the t-th row of the target's logits.
-func (e *Engine) row(logits []float32, t int) []float32 {
-	vocab := e.pair.Target.Vocab()
-	return logits[t*vocab : (t+1)*vocab]
-}
-
-// lookahead is how many tokens the next loop drafts: K, but no more than the
-// completion and the draft's context have room for. It looks at nothing but lengths
-// that are known before the loop draws, so it cannot bias what is drawn.
-func (e *Engine) lookahead(end *ending) int {
-	if e.draft == nil {
-		return 0
-	}
-	n := len(e.tokens)
-	room := min(end.limit-end.tokens-1, e.pair.Draft.Context()-n)
-	return max(0, min(e.k, room))
-}
-
-// rollback tells both caches that only the first n tokens of the sequence
-// still stand.
+// rollback tells the caches that only the first n tokens of the sequence still
+// stand.
 func (e *Engine) rollback(n int) {
 	e.target.truncate(n)
-	if e.draft != nil {
-		e.draft.truncate(n)
+	if e.drafter != nil {
+		e.drafter.rollback(n)
 	}
 }
 
@@ -204,10 +192,11 @@ func (e *Engine) begin(ctx context.Context, prompt []int32) error {
 	if err := e.target.fill(ctx, prompt[:len(prompt)-1]); err != nil {
 		return fmt.Errorf("prefill the target with %d tokens: %w", len(prompt), err)
 	}
-	if e.draft != nil && len(prompt) <= e.pair.Draft.Context() {
-		if err := e.draft.fill(ctx, prompt[:len(prompt)-1]); err != nil {
-			return fmt.Errorf("prefill the draft with %d tokens: %w", len(prompt), err)
-		}
+	if err := e.ready(ctx); err != nil {
+		return err
+	}
+	if err := e.chain.Begin(prompt); err != nil {
+		return rowError{fmt.Errorf("begin with a prompt of %d tokens: %w", len(prompt), err)}
 	}
 	return nil
 }
@@ -217,12 +206,3 @@ func (e *Engine) begin(ctx context.Context, prompt []int32) error {
 type rowError struct{ error }
 
 func (e rowError) Unwrap() error { return e.error }
-
-// stopwatch attributes the time since its last lap.
-type stopwatch struct{ last time.Time }
-
-func (w *stopwatch) lap(to *time.Duration) {
-	now := time.Now()
-	*to += now.Sub(w.last)
-	w.last = now
-}

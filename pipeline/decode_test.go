@@ -34,34 +34,7 @@ func TestDecodeHasTheTargetsLaw(t *testing.T) {
 					pair := Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}
 					return fmt.Sprint(decodeOnce(t, pair, k, s, u, prompt, nil, limit).tokens)
 				})
-				want := map[string]float64{}
-				var walk func(tokens []int32, weight float64)
-				walk = func(tokens []int32, weight float64) {
-					if n := len(tokens); n == limit || n > 0 && tokens[n-1] == eos {
-						want[fmt.Sprint(tokens)] += weight
-						return
-					}
-					var d spec.Dist
-					if err := s.Standardize(q(append(slices.Clone(prompt), tokens...)), &d); err != nil {
-						t.Fatal(err)
-					}
-					for x := range int32(vocab) {
-						if pr := d.Prob(x); pr > 0 {
-							walk(append(slices.Clone(tokens), x), weight*pr)
-						}
-					}
-				}
-				walk([]int32{}, 1)
-				for out, pr := range want {
-					if math.Abs(law[out]-pr) > 1e-9 {
-						t.Errorf("law of %s is %.12f, the target's is %.12f", out, law[out], pr)
-					}
-				}
-				for out, pr := range law {
-					if _, ok := want[out]; !ok && pr > 1e-12 {
-						t.Errorf("%s has probability %g and the target never says it", out, pr)
-					}
-				}
+				sameLaw(t, law, targetsLaw(t, q, vocab, s, eos, prompt, limit))
 			})
 		}
 	}
@@ -131,7 +104,7 @@ func TestNothingIsFedTwice(t *testing.T) {
 	const vocab, k, limit = 3, 4, 50
 	target, draft := newScripted(t, vocab, hashed(vocab, 1)), newScripted(t, vocab, hashed(vocab, 2))
 	prompt := make([]int32, 300)
-	e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, k, spec.Sampling{Temperature: 1})
+	e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, Settings{K: k, Sampling: spec.Sampling{Temperature: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +169,7 @@ func TestOneTokenPrompt(t *testing.T) {
 func TestEngineRefusesAnotherVocabulary(t *testing.T) {
 	tok, _ := letters(t, "ab")
 	target := newScripted(t, 3, hashed(3, 1))
-	_, err := NewEngine(Pair{Target: target, Draft: newScripted(t, 4, hashed(4, 2)), Tokenizer: tok}, 3, spec.Sampling{})
+	_, err := NewEngine(Pair{Target: target, Draft: newScripted(t, 4, hashed(4, 2)), Tokenizer: tok}, Settings{K: 3})
 	if err == nil {
 		t.Error("a draft of another vocabulary is taken")
 	}
@@ -249,7 +222,7 @@ func testEngine(t testing.TB, mode Mode) *Engine {
 	if mode == SpS {
 		pair.Draft = newScripted(t, 3, hashed(3, 2))
 	}
-	e, err := NewEngine(pair, 3, spec.Sampling{Temperature: 1})
+	e, err := NewEngine(pair, Settings{K: 3, Sampling: spec.Sampling{Temperature: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

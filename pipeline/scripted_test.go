@@ -155,7 +155,7 @@ type ran struct {
 
 func decodeOnce(t testing.TB, pair Pair, k int, s spec.Sampling, coins spec.Uniforms, prompt []int32, stop []string, limit int) ran {
 	t.Helper()
-	e, err := NewEngine(pair, k, s)
+	e, err := NewEngine(pair, Settings{K: k, Sampling: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,12 +117,12 @@ func (e *Engine) encode(row storage.ShardRow) ([]int32, error) {
 func (e *Engine) record(c *storage.Completion, l *Loop) storage.Loop {
 	r := storage.Loop{
 		Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: c.Loops - 1,
-		Position: int32(l.Position), K: int32(e.k), Drafted: l.Drafted,
+		Position: int32(l.Position), K: int32(l.K), Drafted: l.Drafted,
 		P: l.P, Q: l.Q, Overlap: l.Overlap, Coins: l.Coins,
 		Accepted: int32(l.Accepted), Token: l.Token, Kind: string(l.Kind), Emitted: int32(l.Emitted),
 		DraftNS: l.Draft.Nanoseconds(), ScoreNS: l.Score.Nanoseconds(), SampleNS: l.Sample.Nanoseconds(),
 	}
-	if e.sampling.Temperature == 0 {
+	if e.settings.Sampling.Greedy() {
 		margin := l.Margin
 		r.Margin = &margin
 	}

@@ -168,11 +168,12 @@ func (s *session) engine(ctx context.Context, t *task) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := t.job.K
-	if t.mode == ArS {
-		k = 0
+	settings, err := t.job.settings(t.mode)
+	if err != nil {
+		release()
+		return nil, err
 	}
-	e, err := NewEngine(pair, k, t.job.Sampling)
+	e, err := NewEngine(pair, settings)
 	if err != nil {
 		release()
 		return nil, err

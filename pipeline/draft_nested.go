@@ -1,0 +1,76 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/draftmill/draftmill/spec"
+)
+
+// innerLookahead bounds how many tokens an inner loop drafts.
+const innerLookahead = 4
+
+// nestedDrafter drafts with a model that is itself accelerated: a step is one
+// loop of speculative sampling in which the draft model is the target and a
+// law without a model its draft.
+//
+// By Theorem 1 of Chen et al., applied to that inner loop, its tokens have the
+// draft model's law p, exactly, whatever the inner draft is worth. The model's
+// distributions, which the inner loop has standardized as its q, are the outer
+// loop's p.
+//
+// All tokens that the inner loop keeps are verified by the outer one. Inner
+// coins have purposes of their own. An inner draft that was dropped leaves its
+// coin to the next one at that position: nothing is decided by it in between,
+// as the inner lookahead depends on nothing but how many tokens are kept.
+type nestedDrafter struct {
+	modelDrafter
+	law spec.Drafter
+
+	drafted []int32
+	p       []spec.Dist // of the law; d.p is the model's
+	coins   spec.DraftCoins
+	out     spec.Outcome
+}
+
+func (s *nestedDrafter) step(ctx context.Context, d *proposal, most int) error {
+	n, have := len(d.tokens), d.drafted()
+	s.coins = d.coins
+	s.coins.Inner = true
+	s.drafted = s.drafted[:0]
+	for t := range min(most-1, len(s.p)) {
+		ok, err := s.law.Law(d.tokens, d.standardize, &s.p[t])
+		if err != nil {
+			return rowError{err}
+		}
+		if !ok {
+			break
+		}
+		x := s.p[t].Sample(s.coins.Uniform(spec.DraftCoin, n+t))
+		d.tokens, s.drafted = append(d.tokens, x), append(s.drafted, x)
+	}
+	k := len(s.drafted)
+
+	logits, err := s.cache.last(ctx, d.tokens, k+1, have == 0)
+	if err != nil {
+		return err
+	}
+	d.watch.lap(&d.loop.Draft)
+	vocab, q := s.cache.model.Vocab(), d.p[have:have+k+1]
+	row := func(t int) []float32 { return logits[t*vocab : (t+1)*vocab] }
+	for t := range q {
+		if err := d.standardize(row(t), d.tokens[:n+t], &q[t]); err != nil {
+			return rowError{err}
+		}
+	}
+	if err := spec.Verify(spec.Rejection, s.drafted, s.p[:k], q, &s.coins, n, &s.out); err != nil {
+		return rowError{err}
+	}
+	d.tokens = append(d.tokens[:n+s.out.Accepted], s.out.Token)
+	for t, x := range d.tokens[n:] {
+		d.least = min(d.least, q[t].Prob(x))
+		d.sure(row(t), x)
+	}
+	s.cache.truncate(len(d.tokens) - 1)
+	d.watch.lap(&d.loop.Sample)
+	return nil
+}

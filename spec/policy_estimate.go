@@ -1,0 +1,159 @@
+package spec
+
+// The estimates of [Auto]: acceptance by position, and times by number of
+// tokens.
+
+const (
+	// Observations are forgotten: each counts this much less with every one
+	// that follows it at its position.
+	engineMemory   = 1 - 1.0/128
+	sequenceMemory = 1 - 1.0/64
+
+	// A priori, drafted tokens are accepted with this chance, to which so many
+	// observations are ascribed.
+	priorAcceptance = 0.6
+	pooledPrior     = 4
+	// So many are ascribed to the mean over positions where one position is
+	// estimated, and to the engine's estimate where one sequence's is.
+	enginePrior   = 8
+	sequencePrior = 16
+)
+
+// acceptance counts, for every position of a loop, how often verification came
+// to it and how often it accepted there. Positions behind a rejection say
+// nothing of the target's mind and are not counted.
+type acceptance struct {
+	tried, accepted []float64
+}
+
+func newAcceptance(k int) acceptance {
+	return acceptance{make([]float64, k), make([]float64, k)}
+}
+
+func (a *acceptance) clear() { clear(a.tried); clear(a.accepted) }
+
+func (a *acceptance) observe(r Round, memory float64) {
+	for t := range min(r.Accepted+1, r.Drafted, len(a.tried)) {
+		a.tried[t] = memory*a.tried[t] + 1
+		a.accepted[t] *= memory
+		if t < r.Accepted {
+			a.accepted[t]++
+		}
+	}
+}
+
+// at estimates the chance at position t, with so many observations ascribed to
+// a prior guess.
+func (a *acceptance) at(t int, guess, weight float64) float64 {
+	return (a.accepted[t] + weight*guess) / (a.tried[t] + weight)
+}
+
+// pooled is the chance at any position.
+func (a *acceptance) pooled() float64 {
+	tried, accepted := float64(pooledPrior), priorAcceptance*pooledPrior
+	for t := range a.tried {
+		tried += a.tried[t]
+		accepted += a.accepted[t]
+	}
+	return accepted / tried
+}
+
+const (
+	// A measurement of more than so many times the mean is cut to that: the
+	// process was not running meanwhile.
+	outlier = 3
+	// The first run of a shape sets up what later ones find, so that one is
+	// passed over; then this many measurements make an estimate.
+	warm      = 1
+	estimates = 2
+	// timeMemory bounds the number of measurements that a mean is over.
+	timeMemory = 32
+)
+
+// curve is a time as a function of a number of tokens, measured at some of
+// them.
+type curve struct {
+	mean []float64
+	n    []int
+}
+
+func newCurve(k int) curve { return curve{make([]float64, k+1), make([]int, k+1)} }
+
+// pin sets a point for good.
+func (c *curve) pin(i int, x float64) { c.mean[i], c.n[i] = x, -1 }
+
+func (c *curve) known(i int) bool { return c.n[i] < 0 || c.n[i] >= warm+estimates }
+
+// last is the largest number of tokens that is known.
+func (c *curve) last() int {
+	i := len(c.n) - 1
+	for i > 0 && !c.known(i) {
+		i--
+	}
+	return i
+}
+
+func (c *curve) add(i int, x float64) {
+	if c.n[i] < 0 {
+		return
+	}
+	c.n[i]++
+	switch n := c.n[i] - warm; {
+	case n <= 0:
+	case n == 1:
+		c.mean[i] = x
+	case n <= estimates: // the least: a wrong low estimate is tried and found out, a high one is not
+		c.mean[i] = min(c.mean[i], x)
+	default:
+		c.mean[i] += (min(x, outlier*c.mean[i]) - c.mean[i]) / float64(min(n, timeMemory))
+	}
+}
+
+// at is the time at i: as measured, or on the straight line through the known
+// points beside it, or through the last two, which is level where there is one
+// alone.
+func (c *curve) at(i int) float64 {
+	if c.known(i) {
+		return c.mean[i]
+	}
+	below, above := -1, -1
+	for j := range c.n {
+		if c.known(j) && j < i {
+			below = j
+		}
+		if c.known(j) && j > i && above < 0 {
+			above = j
+		}
+	}
+	switch {
+	case below < 0 && above < 0:
+		return 0
+	case below < 0:
+		return c.mean[above]
+	case above >= 0:
+		return c.mean[below] + (c.mean[above]-c.mean[below])*float64(i-below)/float64(above-below)
+	}
+	for j := below - 1; j >= 0; j-- {
+		if c.known(j) {
+			slope := (c.mean[below] - c.mean[j]) / float64(below-j)
+			return c.mean[below] + max(0, slope)*float64(i-below)
+		}
+	}
+	return c.mean[below]
+}
+
+// ratio is a mean of ratios, weighted and forgetful.
+type ratio struct{ sum, weight float64 }
+
+func (r *ratio) add(sum, weight float64) {
+	const memory = 1 - 1.0/timeMemory
+	r.sum, r.weight = memory*r.sum+sum, memory*r.weight+weight
+}
+
+// mean is 0 before there is anything to take it over.
+func (r *ratio) mean() float64 {
+	if r.weight == 0 {
+		return 0
+	}
+	return r.sum / r.weight
+}
