@@ -44,6 +44,9 @@ func (s *shelf) Publish(_ context.Context, key string, data []byte) (bool, error
 }
 
 func (s *shelf) Next(ctx context.Context) (Delivery, error) {
+	if ctx.Err() != nil { // goes before a shard that is waiting
+		return nil, ctx.Err()
+	}
 	select {
 	case p := <-s.waiting:
 		return p, nil
