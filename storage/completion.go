@@ -18,21 +18,21 @@ type Completion struct {
 	RowID            string  // the dataset's own id of the row; not necessarily unique
 	Sample           int32   // 0 <= Sample < samples per prompt
 	Completion       string  // text without the prompt
-	Tokens           []int32 // ids of the completion, in the target's vocabulary
+	Tokens           []int32 // ids of the completion as drawn, with eos and the tokens that spell a stop sequence
 	FinishReason     string  // FinishStop, FinishEOS, FinishLength or FinishError
 	StopReason       string  // the stop sequence that was found, else empty
 	Error            string  // why the row could not be decoded; empty exactly if FinishReason is not FinishError
 	PromptTokens     int32
-	CompletionTokens int32 // decoded tokens, an end-of-sequence token included
+	CompletionTokens int32 // len(Tokens)
 	Loops            int32 // draft-verify loops; in ArS, target steps
 	Drafted          int32 // tokens that the draft proposed
-	Accepted         int32 // of them, accepted by the target
-	PrefillNS        int64 // both models over the prompt
-	DecodeNS         int64 // from the end of the prefill to the last token
+	Accepted         int32 // of them, accepted by the target, before any cut
+	PrefillNS        int64 // tokenizing the prompt and running the models over it
+	DecodeNS         int64 // from there to the end of the completion
 	DraftNS          int64 // of DecodeNS: draft model and its sampling
 	ScoreNS          int64 // of DecodeNS: target model
 	SampleNS         int64 // of DecodeNS: distributions, verification, coins
-	TotalNS          int64 // prefill, decode, tokenizing
+	TotalNS          int64 // the whole sample
 	Seed             uint64
 	Worker           string // who decoded it
 }

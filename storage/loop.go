@@ -28,7 +28,7 @@ type Loop struct {
 	Token    int32     // the recovered or bonus token; -1 if Kind is KindNone
 	Kind     string    // KindRecovered, KindBonus or KindNone
 	Emitted  int32     // tokens of this loop that are in the completion, after eos, stop or limit
-	Overlap  []float64 // sum over x of min(p(x), q(x)), per verified position
+	Overlap  []float64 // sum over x of min(p(x), q(x)), at the position of each drafted token
 	DraftNS  int64
 	ScoreNS  int64
 	SampleNS int64
