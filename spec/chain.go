@@ -20,7 +20,7 @@ import (
 // buffers have grown.
 type Chain struct {
 	sampling Sampling
-	math     kernel
+	kernel   kernel
 	vocab    int
 	eos      []int32
 	bias     []bias // ascending ids
@@ -40,7 +40,7 @@ func NewChain(s Sampling, vocab int, eos []int32) (*Chain, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Chain{sampling: s, math: native{}, vocab: vocab}
+	c := &Chain{sampling: s, kernel: native{}, vocab: vocab}
 	inside := func(x int32) bool { return x >= 0 && int(x) < vocab }
 	for _, x := range eos {
 		if inside(x) {
@@ -98,7 +98,7 @@ func (c *Chain) Standardize(logits []float32, tokens []int32, d *Dist) error {
 		}
 		logits = d.row
 	}
-	return c.sampling.warp(c.math, logits, d)
+	return c.sampling.warp(c.kernel, logits, d)
 }
 
 // process applies everything before the temperature to row, in order. ending

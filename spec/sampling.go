@@ -16,7 +16,9 @@ import (
 // temperature, top-k, top-p, min-p. The two in brackets are not part of
 // transformers; they stand where transformers runs the processors of the
 // caller. Everything is done in float32 up to there, as transformers does it,
-// and in float64 from the temperature on.
+// and in float64 from the temperature on. A token that is then less than 2^-126
+// times as probable as the most probable one (the range of float32) becomes
+// impossible.
 //
 // The zero value of every field but Temperature turns its part off.
 type Sampling struct {
