@@ -24,6 +24,7 @@ const (
 	dialTimeout    = 5 * time.Second
 	reconnectWait  = 250 * time.Millisecond
 	requestTimeout = 5 * time.Second  // one question to the server
+	confirmTimeout = 2 * time.Second  // an acknowledgement, before looking why it is not confirmed
 	settleTimeout  = 30 * time.Second // one publish or acknowledgement, all its retries together
 )
 
@@ -62,6 +63,7 @@ type Queue struct {
 	end      context.CancelFunc
 	work     sync.WaitGroup // heartbeats, watchers, give-backs; guarded by mu so that none is added after Close
 	mu       sync.Mutex
+	opening  sync.Mutex   // held while a source opens
 	asyncErr atomic.Value // the last error the server sent out of turn, an error in a box
 }
 
@@ -221,7 +223,7 @@ func explain(server string, err error) error {
 		hint = "the server's TLS certificate is not trusted; name the file of the authority that signed it"
 	case errors.Is(err, nats.ErrNoInfoReceived), errors.As(err, &record):
 		hint = "what answers there is no NATS server, or it wants TLS first"
-	case strings.Contains(err.Error(), "tls:"):
+	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "tls error"):
 		hint = "TLS failed; check the certificate, key and authority files"
 	case errors.As(err, &path):
 		hint = "a credentials or TLS file cannot be read"

@@ -105,19 +105,49 @@ func (d *Delivery) tell(ctx context.Context, answer string) error {
 	return err
 }
 
-// insist is tell until it succeeds, for answers that may be repeated.
-func (d *Delivery) insist(ctx context.Context, answer string) error {
+// takeOff makes sure that the shard is off the queue: answer, which is an ack or a term, is confirmed, or the message
+// is gone, or deleted here. A consumer whose state was set back by a crash says nothing to the ack of a message that
+// it believes it never sent; on a work queue, deleting the message says the same.
+func (d *Delivery) takeOff(ctx context.Context, answer string) error {
 	for {
-		once, cancel := context.WithTimeout(ctx, min(requestTimeout, max(d.q.ackWait, time.Second)))
+		once, cancel := context.WithTimeout(ctx, confirmTimeout)
 		err := d.tell(once, answer)
 		cancel()
-		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil && d.q.nc.IsConnected() {
+			if err = d.deleteMessage(ctx); err == nil {
+				return nil
+			}
+		}
+		if d.q.nc.IsClosed() {
 			return err
 		}
 		if !pause(ctx, reconnectWait) {
-			return fmt.Errorf("no confirmation from the server: %w", err)
+			return fmt.Errorf("no confirmation from the server: %w", both(ctx.Err(), err))
 		}
 	}
+}
+
+func (d *Delivery) deleteMessage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	meta, err := d.msg.Metadata()
+	if err != nil {
+		return err
+	}
+	m, err := d.q.shards.GetMsg(ctx, meta.Sequence.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	case err != nil:
+		return err
+	case m.Subject != d.msg.Subject() || m.Header.Get(nats.MsgIdHdr) != d.id: // the stream was made anew
+		return nil
+	}
+	d.q.log.Debug("queue: the consumer does not confirm; deleting the message", "key", d.key)
+	return d.q.shards.DeleteMsg(ctx, meta.Sequence.Stream)
 }
 
 // settle claims the one settlement and runs it within settleTimeout. The heart stops in any case: what could not be
@@ -143,7 +173,7 @@ func (d *Delivery) settle(ctx context.Context, step string, f func(context.Conte
 // Ack takes the shard off the queue for good and returns when the server confirmed that.
 func (d *Delivery) Ack(ctx context.Context) error {
 	return d.settle(ctx, "acknowledge", func(ctx context.Context) error {
-		if err := d.insist(ctx, "+ACK"); err != nil {
+		if err := d.takeOff(ctx, "+ACK"); err != nil {
 			return err
 		}
 		d.tidy(ctx, d.object)
@@ -179,7 +209,7 @@ func (d *Delivery) Reject(ctx context.Context, reason error) error {
 		if err := d.q.bury(ctx, d, reason); err != nil {
 			return err
 		}
-		if err := d.insist(ctx, "+TERM"); err != nil {
+		if err := d.takeOff(ctx, "+TERM"); err != nil {
 			return err
 		}
 		d.tidy(ctx, "") // the dead letter refers to the payload

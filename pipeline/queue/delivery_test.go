@@ -11,15 +11,29 @@ import (
 func TestAShardOfADeadWorkerComesBack(t *testing.T) {
 	t.Parallel()
 	server := embed(t, t.TempDir(), EmbedOptions{})
-	dying := open(t, server, time.Second)
-	publish(t, dying, true, "job/ars/1")
+	dying, living := open(t, server, time.Second), open(t, server, time.Second)
+	s := source(t, living, "")
+	publish(t, living, true, "job/ars/1")
 	d := take(t, source(t, dying, ""), "job/ars/1", 1)
 	dying.nc.Close() // as its process would end
 	wait(t, d.Lost(), "lost")
+	check(t, take(t, s, "job/ars/1", 2).Ack(t.Context()))
+	pending(t, living, "", 0)
+}
 
-	q := open(t, server, time.Second)
-	check(t, take(t, source(t, q, ""), "job/ars/1", 2).Ack(t.Context()))
-	pending(t, q, "", 0)
+// When no worker is left, whoever starts next does not wait for AckWait.
+func TestTheShardsOfTheDeadGoToTheFirstNewcomer(t *testing.T) {
+	t.Parallel()
+	server := embed(t, t.TempDir(), EmbedOptions{})
+	for attempt := 1; attempt <= 3; attempt++ {
+		q, err := server.Connect(t.Context(), Options{AckWait: time.Hour})
+		check(t, err)
+		publish(t, q, attempt == 1, "job/ars/1")
+		take(t, source(t, q, "job"), "job/ars/1", attempt)
+		nothing(t, source(t, q, "job"), 100*time.Millisecond) // a second source beside the first takes nothing from it
+		q.nc.Close()
+		check(t, q.Close())
+	}
 }
 
 func TestCloseLosesWhatIsNotSettled(t *testing.T) {
@@ -45,10 +59,11 @@ func TestCloseLosesWhatIsNotSettled(t *testing.T) {
 func TestHeartbeatsCarryADeliveryPastAckWait(t *testing.T) {
 	t.Parallel()
 	server := embed(t, t.TempDir(), EmbedOptions{})
-	q, other := open(t, server, time.Second), open(t, server, time.Second)
+	const ackWait = 2 * time.Second
+	q, other := open(t, server, ackWait), open(t, server, ackWait)
 	publish(t, q, true, "job/ars/1")
 	d := take(t, source(t, q, ""), "job/ars/1", 1)
-	nothing(t, source(t, other, ""), 3500*time.Millisecond)
+	nothing(t, source(t, other, ""), 3*ackWait+ackWait/4)
 	select {
 	case <-d.Lost():
 		t.Fatal("lost, on a good connection")
@@ -204,6 +219,23 @@ func TestAckWithoutAServerFails(t *testing.T) {
 	if err := d.Ack(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("ack without a server: %v", err)
 	}
+}
+
+// A consumer that forgot what it handed out does not confirm acks; the shard must come off the queue all the same.
+func TestSettleWithAConsumerThatForgot(t *testing.T) {
+	t.Parallel()
+	q := fresh(t, time.Hour)
+	s := source(t, q, "")
+	publish(t, q, true, "job/ars/1", "job/ars/2")
+	one, two := take(t, s, "job/ars/1", 1), take(t, s, "job/ars/2", 1)
+	check(t, q.shards.DeleteConsumer(t.Context(), durableName))
+	check(t, one.Ack(t.Context())) // no consumer at all
+	again := take(t, s, "job/ars/2", 2)
+	check(t, q.shards.DeleteConsumer(t.Context(), durableName))
+	source(t, q, "") // a new one that sent nothing yet
+	check(t, two.Reject(t.Context(), errors.New("no")))
+	check(t, again.Ack(t.Context()))
+	pending(t, q, "", 0)
 }
 
 func TestTheCountOfAttemptsSurvivesARestart(t *testing.T) {

@@ -29,6 +29,9 @@
 // So the count is a key in a bucket, written before the shard is handed out, with the message's id beside it (a
 // later publish of the same key starts at one), and removed when the shard is settled for good.
 //
+// What dead workers held comes back after AckWait while others live, and at once when a worker starts and no other is
+// left: each source answers on draftmill.workers.<consumer>, so that a newcomer can ask.
+//
 // A worker holds what it works on and no more: Next asks for one message, and asks again only when called again.
 //
 // # Sources

@@ -34,7 +34,7 @@ type EmbedOptions struct {
 // Server is a NATS server inside this process, with JetStream on a folder that it holds locked.
 type Server struct {
 	ns   *server.Server
-	lock *os.File
+	lock dirLock
 	once sync.Once
 }
 
@@ -50,7 +50,7 @@ func Embed(dir string, o EmbedOptions) (*Server, error) {
 	}
 	ns, err := startServer(dir, o)
 	if err != nil {
-		lock.Close()
+		lock.release()
 		return nil, err
 	}
 	return &Server{ns: ns, lock: lock}, nil
@@ -134,20 +134,27 @@ func checkRecovered(ns *server.Server, dir string, log *serverLog) error {
 	return nil
 }
 
+// dirLock is a file descriptor and no os.File: the garbage collector would close that, and free the folder, under a
+// server that runs on when its owner keeps no reference.
+type dirLock int
+
+func (l dirLock) release() error { return unix.Close(int(l)) }
+
 // lockDir takes the folder for this process; the kernel gives it back when the process ends, however it ends.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o640)
+func lockDir(dir string) (dirLock, error) {
+	path := filepath.Join(dir, lockFile)
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o640)
 	if err != nil {
-		return nil, fmt.Errorf("start the embedded queue: lock its folder: %w", err)
+		return 0, fmt.Errorf("start the embedded queue: open its lock %s: %w", path, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("start the embedded queue: the folder %s is in use by another queue; wait for it, or give each its own folder", dir)
+			return 0, fmt.Errorf("start the embedded queue: the folder %s is in use by another queue; wait for it, or give each its own folder", dir)
 		}
-		return nil, fmt.Errorf("start the embedded queue: lock its folder %s: %w", dir, err)
+		return 0, fmt.Errorf("start the embedded queue: lock its folder %s: %w", dir, err)
 	}
-	return f, nil
+	return dirLock(fd), nil
 }
 
 // Connect opens the queue of this server without going through the network.
@@ -169,7 +176,7 @@ func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.ns.Shutdown()
 		s.ns.WaitForShutdown()
-		err = s.lock.Close()
+		err = s.lock.release()
 	})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,30 @@ func TestKillLosesNothingThatWasConfirmed(t *testing.T) {
 	}
 }
 
+// Nobody keeps a reference to this server: its folder must stay locked all the same.
+func TestTheFolderStaysLockedWithoutAReference(t *testing.T) {
+	dir := t.TempDir()
+	var shut func()
+	func() {
+		s, err := Embed(dir, EmbedOptions{})
+		check(t, err)
+		ns, lock := s.ns, s.lock
+		shut = func() {
+			ns.Shutdown()
+			ns.WaitForShutdown()
+			check(t, lock.release())
+		}
+	}()
+	for range 3 {
+		runtime.GC()
+	}
+	if lock, err := lockDir(dir); err == nil {
+		check(t, lock.release())
+		t.Error("the folder is free while its server runs")
+	}
+	shut()
+}
+
 func TestEmbedSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,7 +147,7 @@ func TestEmbedSaysWhatIsWrong(t *testing.T) {
 			if lock, err := lockDir(c.dir); err != nil {
 				t.Errorf("%s: %v", name, err)
 			} else {
-				lock.Close()
+				lock.release()
 			}
 		}
 	}

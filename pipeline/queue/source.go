@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	durableName = "workers"
-	maxInFlight = 1 << 16        // shards in the hands of all workers together
-	jobIdle     = 24 * time.Hour // the consumer of one job is removed when nobody pulled for so long
-
+	durableName     = "workers"
 	presenceSubject = "draftmill.workers." // where the sources of a consumer answer; no answer, no source
+	maxInFlight     = 1 << 16              // shards in the hands of all workers together
+	jobIdle         = 24 * time.Hour       // the consumer of one job is removed when nobody pulled for so long
+	pullHeartbeat   = 3 * time.Second      // a pull that the server is silent about for two of these has no consumer
+	openTries       = 10
 
 	codeOverlap jetstream.ErrorCode = 10100 // another consumer of the work queue has these subjects
 )
@@ -47,7 +48,8 @@ type Source struct {
 
 // Source opens the shared consumer of all jobs, or of one when job is not "". On a work queue every shard has one
 // consumer: workers of all jobs and workers of a single job cannot run side by side, and the latecomer gets an
-// error. A consumer whose workers are all gone makes way, and what they left unsettled is handed out anew.
+// error. What workers that are all gone left unsettled is handed out at once, without waiting for AckWait, and their
+// consumer makes way.
 func (q *Queue) Source(ctx context.Context, job string) (*Source, error) {
 	if job != "" {
 		if err := ValidateJob(job); err != nil {
@@ -55,6 +57,11 @@ func (q *Queue) Source(ctx context.Context, job string) (*Source, error) {
 		}
 	}
 	s := &Source{q: q, job: job}
+	q.opening.Lock() // one after the other, so that each sees the one before
+	defer q.opening.Unlock()
+	if err := s.dropOrphans(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
@@ -89,13 +96,18 @@ func (s *Source) open(ctx context.Context) error {
 	if s.job != "" {
 		config.InactiveThreshold = jobIdle
 	}
-	c, err := s.q.shards.CreateOrUpdateConsumer(ctx, config)
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == codeOverlap {
-		if err := s.clearWay(ctx, config); err != nil {
-			return err
-		}
+	var c jetstream.Consumer
+	var err error
+	for range openTries {
+		var api *jetstream.APIError
 		c, err = s.q.shards.CreateOrUpdateConsumer(ctx, config)
+		if errors.As(err, &api) && api.ErrorCode == codeOverlap {
+			if err := s.clearWay(ctx, config); err != nil {
+				return err
+			}
+		} else if !errors.As(err, &api) || api.Code != 500 || !pause(ctx, reconnectWait) {
+			break // else the server is still removing the files of a consumer of that name
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("open the consumer %s of stream %s: %w", config.Durable, streamName, err)
@@ -106,29 +118,56 @@ func (s *Source) open(ctx context.Context) error {
 	return nil
 }
 
-// clearWay removes the consumers whose subjects overlap those of want and that have no source any more. The server
-// cannot tell: a dead worker's shards count as being worked on until somebody pulls again.
+// inUse says whether a consumer has a source anywhere. The server cannot tell: a dead worker's shards count as being
+// worked on until somebody pulls again. Silence, where somebody listens, is use.
+func (q *Queue) inUse(ctx context.Context, durable string) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := q.nc.RequestWithContext(ctx, presenceSubject+durable, nil)
+	return !errors.Is(err, nats.ErrNoResponders)
+}
+
+// dropOrphans removes the source's own consumer when it has shards in the hands of workers and no worker is left: made
+// anew, it hands them out. Should one live on behind a broken network, two work on a shard, as after AckWait. The
+// question comes after the count: whoever got a shard answers before.
+func (s *Source) dropOrphans(ctx context.Context) error {
+	c, err := s.q.shards.Consumer(ctx, s.durable())
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the consumer %s of stream %s: %w", s.durable(), streamName, err)
+	}
+	if c.CachedInfo().NumAckPending == 0 || s.q.inUse(ctx, s.durable()) {
+		return nil
+	}
+	if err := s.q.shards.DeleteConsumer(ctx, s.durable()); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("take over from the dead workers of consumer %s: %w", s.durable(), err)
+	}
+	return nil
+}
+
+// clearWay removes the consumers whose subjects overlap those of want and that nobody uses.
 func (s *Source) clearWay(ctx context.Context, want jetstream.ConsumerConfig) error {
 	list := s.q.shards.ListConsumers(ctx)
-	for info := range list.Info() {
-		overlaps := want.FilterSubject == ofJob(shardSubjects, "") || info.Config.FilterSubject == ofJob(shardSubjects, "") ||
-			info.Config.FilterSubject == want.FilterSubject
-		if info.Name == want.Durable || !overlaps {
-			continue
-		}
-		once, cancel := context.WithTimeout(ctx, requestTimeout)
-		_, err := s.q.nc.RequestWithContext(once, presenceSubject+info.Name, nil)
-		cancel()
-		if !errors.Is(err, nats.ErrNoResponders) {
-			return &setupError{text: fmt.Sprintf(
-				"open the consumer %s: the consumer %s serves these shards and is in use; run all workers for all jobs, or each for one job", want.Durable, info.Name)}
-		}
-		if err := s.q.shards.DeleteConsumer(ctx, info.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("remove the idle consumer %s: %w", info.Name, err)
+	var rivals []string
+	for info := range list.Info() { // to its end, or its goroutine stays
+		f, all := info.Config.FilterSubject, ofJob(shardSubjects, "")
+		if info.Name != want.Durable && (f == want.FilterSubject || f == all || want.FilterSubject == all) {
+			rivals = append(rivals, info.Name)
 		}
 	}
 	if err := list.Err(); err != nil {
 		return fmt.Errorf("list the consumers of stream %s: %w", streamName, err)
+	}
+	for _, rival := range rivals {
+		if s.q.inUse(ctx, rival) {
+			return &setupError{text: fmt.Sprintf(
+				"open the consumer %s: the consumer %s serves these shards and is in use; run all workers for all jobs, or each for one job", want.Durable, rival)}
+		}
+		if err := s.q.shards.DeleteConsumer(ctx, rival); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("remove the idle consumer %s: %w", rival, err)
+		}
 	}
 	return nil
 }
@@ -175,7 +214,7 @@ func (s *Source) pull(ctx context.Context) (jetstream.Msg, error) {
 		s.mu.Lock()
 		c := s.consumer
 		s.mu.Unlock()
-		it, err := c.Messages(jetstream.PullMaxMessages(1))
+		it, err := c.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(pullHeartbeat))
 		if err != nil {
 			return nil, err
 		}
