@@ -2,20 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/draftmill/draftmill/storage"
 )
-
-// Rows yields a dataset's rows in order, and io.EOF after the last.
-type Rows interface {
-	Next() (storage.Row, error)
-}
 
 // Submitter puts one job on the queue and sees it through.
 type Submitter struct {
@@ -44,34 +36,26 @@ type Published struct {
 // seen is called with every shard once it is queued, or found committed.
 func (s *Submitter) Publish(ctx context.Context, rows Rows, seen func(m Mode, rows int, committed bool)) (Published, error) {
 	var n Published
-	render, err := parseTemplate(s.Job.Dataset.Template)
-	if err != nil {
-		return n, err
-	}
 	shard := make([]storage.ShardRow, 0, s.Job.ShardRows)
-	for {
-		row, err := rows.Next()
-		last := errors.Is(err, io.EOF) || s.Job.Dataset.Limit > 0 && n.Rows == int64(s.Job.Dataset.Limit)
-		if err != nil && !last {
+	publish := func() error {
+		defer func() { shard = shard[:0] }()
+		return s.publishShard(ctx, &n, shard, seen)
+	}
+	for row, err := range s.Job.Prompts(rows) {
+		if err != nil {
 			return n, err
 		}
-		if len(shard) == s.Job.ShardRows || last && len(shard) > 0 {
-			if err := s.publishShard(ctx, &n, shard, seen); err != nil {
+		n.Rows++
+		if shard = append(shard, row); len(shard) == s.Job.ShardRows {
+			if err := publish(); err != nil {
 				return n, err
 			}
-			shard = shard[:0]
 		}
-		if last {
-			break
+	}
+	if len(shard) > 0 {
+		if err := publish(); err != nil {
+			return n, err
 		}
-		r := storage.ShardRow{Row: row.Index, ID: row.ID, Prompt: row.Prompt, Null: row.Null}
-		if render != nil {
-			if r.Prompt, err = render(row.Fields); err != nil {
-				return n, fmt.Errorf("render the template for row %d: %w", row.Index, err)
-			}
-		}
-		shard = append(shard, r)
-		n.Rows++
 	}
 	if n.Rows == 0 {
 		return n, fmt.Errorf("the dataset %s has no rows", s.Job.Dataset.Name)
@@ -167,23 +151,4 @@ func (s *Submitter) stuck(ctx context.Context) error {
 	}
 	return fmt.Errorf("%d shards of job %s failed and were set aside; mend the cause and submit again to decode only them: %s",
 		missing, s.Job.Name, strings.Join(reasons, "; "))
-}
-
-// parseTemplate returns a function that renders a row's columns, or nil when
-// there is no template. A column that the row does not have is an error.
-func parseTemplate(text string) (func(map[string]string) ([]byte, error), error) {
-	if text == "" {
-		return nil, nil
-	}
-	t, err := template.New("template").Option("missingkey=error").Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("parse the template: %w", err)
-	}
-	return func(fields map[string]string) ([]byte, error) {
-		var b strings.Builder
-		if err := t.Execute(&b, fields); err != nil {
-			return nil, err
-		}
-		return []byte(b.String()), nil
-	}, nil
 }

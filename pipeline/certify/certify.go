@@ -1,0 +1,215 @@
+package certify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/spec"
+)
+
+// Plan says what to test and how much of it.
+type Plan struct {
+	Settings pipeline.Settings // of the speculative engine; its Rule is what is on trial
+	Prompts  [][]int32         // tokenized, each of at least one token
+	Samples  int               // per prompt and mode
+	Tokens   int               // positions behind each prompt
+	Seed     uint64
+	Level    float64 // joint chance that a correct engine fails
+	Power    float64 // with which the certificate's detectable bias is found
+}
+
+// Certificate is the outcome, and all that is needed to judge it.
+type Certificate struct {
+	Verdict    string         `json:"verdict"` // Pass, Fail or Invalid
+	Reason     string         `json:"reason"`
+	Prompts    int            `json:"prompts"`
+	Samples    int            `json:"samples"` // per prompt and mode
+	Tokens     int            `json:"tokens"`  // positions behind each prompt
+	Seed       uint64         `json:"seed"`
+	K          int            `json:"k"`
+	Lookahead  string         `json:"lookahead"`
+	Rule       string         `json:"rule"`
+	Lossy      bool           `json:"lossy"` // the rule gives no guarantee
+	Sampling   spec.Sampling  `json:"sampling"`
+	Level      float64        `json:"level"`
+	Power      float64        `json:"power"`
+	Tests      []Test         `json:"tests"`
+	Impossible map[string]int `json:"impossible"` // tokens, by mode, that the target cannot draw
+}
+
+// Verdicts.
+const (
+	Pass    = "pass"    // no bias was found, and one of the stated size would have been
+	Fail    = "fail"    // speculative sampling does not draw from the target's law
+	Invalid = "invalid" // the control failed: the test itself is broken here
+)
+
+// Test is the comparison of one mode at one position on one partition.
+type Test struct {
+	Mode       string  `json:"mode"`
+	Position   int     `json:"position"` // 1 is the first token behind the prompt; 0: all positions together
+	Partition  string  `json:"partition"`
+	N          int     `json:"n"`
+	ChiSquare  float64 `json:"chi_square"`
+	DF         int     `json:"df"` // 0: nothing to compare
+	P          float64 `json:"p"`
+	Rejected   bool    `json:"rejected"`   // by Holm's procedure over the mode's tests
+	TV         float64 `json:"tv"`         // observed total variation on the partition
+	TVUpper    float64 `json:"tv_upper"`   // 95% upper bound of the true one
+	Detectable float64 `json:"detectable"` // total variation that would have been found
+}
+
+// Run makes a certificate for a pair of models. progress is told how many of
+// how many prompts are through.
+func Run(ctx context.Context, pair pipeline.Pair, plan Plan, progress func(done, of int)) (*Certificate, error) {
+	c := &Certificate{
+		Prompts: len(plan.Prompts), Samples: plan.Samples, Tokens: plan.Tokens, Seed: plan.Seed,
+		K: plan.Settings.K, Lookahead: lookahead(plan.Settings.Lookahead), Rule: plan.Settings.Rule.String(),
+		Lossy: plan.Settings.Rule.Lossy(), Sampling: plan.Settings.Sampling,
+		Level: plan.Level, Power: plan.Power, Impossible: map[string]int{},
+	}
+	ref, err := newReference(pair, plan.Settings.Sampling)
+	if err != nil {
+		return nil, err
+	}
+	defer ref.free()
+	ars := pair
+	ars.Draft, ars.Law = nil, nil
+	trials := []*trial{{mode: "ars"}, {mode: "sps"}}
+	for i, p := range []pipeline.Pair{ars, pair} {
+		if trials[i].engine, err = pipeline.NewEngine(p, plan.Settings); err != nil {
+			return nil, err
+		}
+		defer trials[i].engine.Close()
+		trials[i].init(plan.Tokens)
+	}
+	for i, prompt := range plan.Prompts {
+		if err := ref.begin(ctx, prompt); err != nil {
+			return nil, fmt.Errorf("exact laws of prompt %d: %w", i, err)
+		}
+		for _, t := range trials {
+			if err := t.sample(ctx, plan, ref, i); err != nil {
+				return nil, fmt.Errorf("%s samples of prompt %d: %w", t.mode, i, err)
+			}
+		}
+		progress(i+1, len(plan.Prompts))
+	}
+	for _, t := range trials {
+		c.Impossible[t.mode] = t.impossible
+		c.Tests = append(c.Tests, t.tests(plan)...)
+	}
+	c.judge()
+	return c, nil
+}
+
+// trial is one mode under test.
+type trial struct {
+	mode       string
+	engine     *pipeline.Engine
+	tallies    [][partitions]*tally // by position, 0 for all together
+	impossible int
+}
+
+func (t *trial) init(positions int) {
+	t.tallies = make([][partitions]*tally, positions+1)
+	for i := range t.tallies {
+		for j := range t.tallies[i] {
+			t.tallies[i][j] = newTally(partitionCells[j])
+		}
+	}
+}
+
+// sample draws and counts the completions of one prompt.
+func (t *trial) sample(ctx context.Context, plan Plan, ref *reference, prompt int) error {
+	for s := range plan.Samples {
+		coins := spec.Coins{Seed: plan.Seed, Row: uint64(prompt), Sample: uint32(s)}
+		tokens, err := t.engine.Draw(ctx, plan.Prompts[prompt], coins, plan.Tokens)
+		if err != nil {
+			return err
+		}
+		for position, x := range tokens {
+			law, err := ref.after(ctx, tokens[:position])
+			if err != nil {
+				return err
+			}
+			if _, possible := law.cell(byRank, x); !possible {
+				t.impossible++
+				break // no law is known behind what cannot be
+			}
+			for i := range partitions {
+				cell, _ := law.cell(i, x)
+				t.tallies[0][i].add(law.cells[i], cell)
+				t.tallies[position+1][i].add(law.cells[i], cell)
+			}
+		}
+	}
+	return nil
+}
+
+// tests turns the counts into tests, judged together.
+func (t *trial) tests(plan Plan) []Test {
+	var tests []Test
+	var p []float64
+	for position, tallies := range t.tallies {
+		for i, tally := range tallies {
+			stat, df := tally.chiSquare()
+			tests = append(tests, Test{
+				Mode: t.mode, Position: position, Partition: partitionNames[i], N: tally.n,
+				ChiSquare: stat, DF: df, P: pValue(stat, df),
+				TV: tally.totalVariation(), TVUpper: min(1, tally.totalVariation()+tally.tvRadius(0.95)),
+			})
+			p = append(p, pValue(stat, df))
+		}
+	}
+	for i, rejected := range holm(p, plan.Level) {
+		tests[i].Rejected = rejected
+		tests[i].Detectable = detectable(tests[i].N, tests[i].DF, plan.Level/float64(len(tests)), plan.Power)
+	}
+	return tests
+}
+
+// judge draws the verdict from the tests.
+func (c *Certificate) judge() {
+	rejected := map[string]*Test{}
+	for i := range c.Tests {
+		if t := &c.Tests[i]; t.Rejected && (rejected[t.Mode] == nil || t.P < rejected[t.Mode].P) {
+			rejected[t.Mode] = t
+		}
+	}
+	switch {
+	case c.Impossible["ars"] > 0:
+		c.Verdict, c.Reason = Invalid, fmt.Sprintf("the control drew %d tokens that the target cannot draw", c.Impossible["ars"])
+	case rejected["ars"] != nil:
+		c.Verdict, c.Reason = Invalid, "the control failed: "+rejected["ars"].String()
+	case c.Impossible["sps"] > 0:
+		c.Verdict, c.Reason = Fail, fmt.Sprintf("%d tokens that the target cannot draw", c.Impossible["sps"])
+	case rejected["sps"] != nil:
+		c.Verdict, c.Reason = Fail, rejected["sps"].String()
+	default:
+		c.Verdict, c.Reason = Pass, "no deviation from the target's law, with autoregressive sampling as the control"
+	}
+}
+
+func (t *Test) String() string {
+	return fmt.Sprintf("%s on partition %s: chi-square %.1f with %d degrees of freedom, p = %.2g, total variation %.3f",
+		t.where(), t.Partition, t.ChiSquare, t.DF, t.P, t.TV)
+}
+
+func (t *Test) where() string {
+	if t.Position == 0 {
+		return "all tokens"
+	}
+	return fmt.Sprintf("token %d", t.Position)
+}
+
+// lookahead is the text that a Lookahead is parsed from.
+func lookahead(l spec.Lookahead) string {
+	switch l.Kind {
+	case "":
+		return spec.FixedLookahead
+	case spec.ConfidenceLookahead:
+		return fmt.Sprintf("%s:%g", l.Kind, l.Threshold)
+	}
+	return l.Kind
+}
