@@ -1,6 +1,9 @@
 package spec
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Auto chooses the lookahead that promises most tokens per unit of time, 0
 // included. It compares, for every K up to its maximum,
@@ -47,7 +50,7 @@ type attempt struct {
 
 const (
 	// exploreShare is the part of the time that attempts may lose.
-	exploreShare = 0.01
+	exploreShare = 0.005
 	// attemptEvery is the least number of loops from one attempt to the next.
 	attemptEvery = 8
 	// unknownLength stands for a sequence's length before one has ended.
@@ -73,7 +76,7 @@ func (a *Auto) Begin(lag int) bool {
 	if !a.verify.known(0) {
 		return true
 	}
-	k, _ := a.best(a.max, lag)
+	k, _ := a.best(math.MaxInt32, lag)
 	return k > 0
 }
 
@@ -112,7 +115,8 @@ func (a *Auto) More(float64) bool { return true }
 func (a *Auto) Observe(r Round) {
 	a.tokens += r.Emitted
 	a.engine.observe(r, engineMemory)
-	a.own.observe(r, sequenceMemory)
+	a.own.fade(sequenceMemory)
+	a.own.observe(r, 1)
 	if r.Drafted <= a.max {
 		a.verify.add(r.Drafted, float64(r.Verify))
 		a.draft.add(r.Drafted, float64(r.Draft))
@@ -129,14 +133,15 @@ func (a *Auto) Observe(r Round) {
 
 // best returns the lookahead of the highest rate, and the rate, in tokens per
 // nanosecond. Feeding a drafter that lags is paid off over the tokens that the
-// sequence still expects.
+// sequence still expects; it counts twice, as it is lost for sure and the gain
+// is a guess.
 func (a *Auto) best(room, lag int) (k int, rate float64) {
 	left := float64(unknownLength)
 	if a.length.weight > 0 {
 		left = a.length.mean()
 	}
 	left = min(max(left-float64(a.tokens), left/4), float64(room+1))
-	feeding := a.feed.mean() * float64(lag) / left // per token
+	feeding := 2 * a.feed.mean() * float64(lag) / left // per token
 
 	// Costs that nobody has measured are guessed low, so that they will be;
 	// only not many tokens beyond the measured ones at a time.

@@ -4,8 +4,9 @@ package spec
 // tokens.
 
 const (
-	// Observations are forgotten: each counts this much less with every one
-	// that follows it at its position.
+	// Observations are forgotten: the engine's count this much less with every
+	// one that follows at their position, a sequence's with every loop, so that
+	// one in which drafting was given up comes back to the engine's estimate.
 	engineMemory   = 1 - 1.0/128
 	sequenceMemory = 1 - 1.0/64
 
@@ -32,6 +33,16 @@ func newAcceptance(k int) acceptance {
 
 func (a *acceptance) clear() { clear(a.tried); clear(a.accepted) }
 
+// fade makes all observations count less.
+func (a *acceptance) fade(memory float64) {
+	for t := range a.tried {
+		a.tried[t] *= memory
+		a.accepted[t] *= memory
+	}
+}
+
+// observe adds those of a loop; what was observed before at the same positions
+// counts less.
 func (a *acceptance) observe(r Round, memory float64) {
 	for t := range min(r.Accepted+1, r.Drafted, len(a.tried)) {
 		a.tried[t] = memory*a.tried[t] + 1
@@ -61,13 +72,13 @@ func (a *acceptance) pooled() float64 {
 const (
 	// A measurement of more than so many times the mean is cut to that: the
 	// process was not running meanwhile.
-	outlier = 3
+	outlier = 2
 	// The first run of a shape sets up what later ones find, so that one is
 	// passed over; then this many measurements make an estimate.
 	warm      = 1
 	estimates = 2
 	// timeMemory bounds the number of measurements that a mean is over.
-	timeMemory = 32
+	timeMemory = 64
 )
 
 // curve is a time as a function of a number of tokens, measured at some of

@@ -1,0 +1,289 @@
+package spec_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/draftmill/draftmill/spec"
+)
+
+func TestParseLookahead(t *testing.T) {
+	for text, want := range map[string]spec.Lookahead{
+		"":               {Kind: spec.FixedLookahead},
+		"fixed":          {Kind: spec.FixedLookahead},
+		"auto":           {Kind: spec.AutoLookahead},
+		"confidence:0.4": {Kind: spec.ConfidenceLookahead, Threshold: 0.4},
+		"confidence:1":   {Kind: spec.ConfidenceLookahead, Threshold: 1},
+	} {
+		if got, err := spec.ParseLookahead(text); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"4", "Auto", "auto:", "auto:1", "fixed:4", "confidence", "confidence:", "confidence:0", "confidence:-1", "confidence:1.01", "confidence:NaN", "confidence:x", " auto"} {
+		if got, err := spec.ParseLookahead(text); err == nil {
+			t.Errorf("%q is taken as %+v", text, got)
+		}
+	}
+}
+
+func TestFixedAndConfidence(t *testing.T) {
+	fixed := spec.Lookahead{}.Policy(4)
+	if fixed.Next(10, 0) != 4 || fixed.Next(2, 100) != 2 || fixed.Next(0, 0) != 0 || !fixed.More(0) || !fixed.Begin(1000) {
+		t.Error("fixed is not")
+	}
+	sure := spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.5}.Policy(4)
+	if sure.Next(10, 0) != 4 || !sure.More(0.5) || sure.More(0.49) {
+		t.Error("confidence does not stop below its threshold")
+	}
+}
+
+// world is what a policy meets in simulation: acceptance by position and costs
+// by number of tokens, in nanoseconds, both changing as they like.
+type world struct {
+	accept func(loop, position int) float64
+	draft  func(k int) float64
+	verify func(k int) float64
+	feed   float64 // per token that the drafter lags behind
+	length int     // tokens of a sequence
+	prompt int
+	noise  float64 // relative, of every cost
+	begun  func()  // at every sequence; may be nil
+}
+
+// run lets a policy decode for so many loops and returns tokens and time.
+func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent float64, ks map[int]int) {
+	r := rand.New(rand.NewPCG(seed, 9))
+	ks = map[int]int{}
+	lag, left := 0, 0
+	noisy := func(x float64) time.Duration {
+		x *= math.Exp(w.noise * r.NormFloat64())
+		if w.noise > 0 && r.IntN(500) == 0 {
+			x *= 20 // the process was not running meanwhile
+		}
+		return time.Duration(x)
+	}
+	var round spec.Round
+	feed := func() {
+		if lag > 0 {
+			round.Fed, round.Feeding = lag, noisy(w.feed*float64(lag))
+			lag = 0
+		}
+	}
+	for loop := range loops {
+		if left <= 0 {
+			left, lag = w.length, w.prompt
+			if w.begun != nil {
+				w.begun()
+			}
+			if p.Begin(lag) {
+				feed()
+			}
+		}
+		k := p.Next(left-1, lag)
+		ks[k]++
+		if k > 0 {
+			feed()
+			round.Draft = noisy(w.draft(k))
+		}
+		round.Drafted, round.Verify = k, noisy(w.verify(k))
+		for round.Accepted < k && r.Float64() < w.accept(loop, round.Accepted) {
+			round.Accepted++
+		}
+		round.Emitted = round.Accepted + 1
+		if k == 0 {
+			lag++
+		}
+		left -= round.Emitted
+		tokens += round.Emitted
+		spent += float64(round.Feeding + round.Draft + round.Verify)
+		p.Observe(round)
+		round = spec.Round{}
+	}
+	return tokens, spent, ks
+}
+
+// speed is tokens per unit of time.
+func (w world) speed(p spec.Policy, loops int) float64 {
+	tokens, spent, _ := w.run(p, loops, 1)
+	return float64(tokens) / spent
+}
+
+func constant(a float64) func(int, int) float64 { return func(int, int) float64 { return a } }
+
+func linear(first, more float64) func(int) float64 {
+	return func(k int) float64 { return first + more*float64(k) }
+}
+
+// TestAutoIsNearTheBest simulates auto beside every fixed lookahead, under
+// pairs of models from excellent to hopeless.
+func TestAutoIsNearTheBest(t *testing.T) {
+	const most, loops = 8, 6000
+	ms := 1e6
+	for _, c := range []struct {
+		name string
+		w    world
+	}{
+		{"a good draft", world{accept: constant(0.8), draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms}},
+		{"a perfect draft", world{accept: constant(1), draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms}},
+		{"a poor draft", world{accept: constant(0.3), draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms}},
+		{"acceptance that falls", world{accept: func(_, t int) float64 { return 0.9 * math.Pow(0.7, float64(t)) }, draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms}},
+		{"scoring that costs", world{accept: constant(0.8), draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 1.4*ms), feed: 0.02 * ms}},
+		{"a step at five tokens", world{accept: constant(0.85), draft: linear(0, 0.1*ms), verify: func(k int) float64 {
+			if k > 3 {
+				return 4.5 * ms
+			}
+			return 2.2 * ms
+		}, feed: 0.02 * ms}},
+		{"useless and cheap", world{accept: constant(0.001), draft: linear(0, 0.1*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms}},
+		{"useless and free", world{accept: constant(0), draft: linear(0, 0), verify: linear(2.2*ms, 0.4*ms)}},
+		{"slower than the target", world{accept: constant(0.9), draft: linear(0, 5*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.3 * ms}},
+		{"ten times slower", world{accept: constant(0.5), draft: linear(0, 22*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.9 * ms}},
+		{"on the brink", world{accept: constant(0.5), draft: linear(0, 0.95*ms), verify: linear(2.2*ms, 0.1*ms), feed: 0.1 * ms}},
+	} {
+		for _, noise := range []float64{0, 0.15} {
+			t.Run(fmt.Sprintf("%s/noise %v", c.name, noise), func(t *testing.T) {
+				w := c.w
+				w.noise, w.length, w.prompt = noise, 120, 150
+				best, at, none := 0.0, 0, 0.0
+				for k := 0; k <= most; k++ {
+					v := w.speed(spec.Lookahead{}.Policy(k), loops)
+					if k == 0 {
+						// No drafter, hence nothing to feed.
+						still := w
+						still.feed = 0
+						v = still.speed(spec.Lookahead{}.Policy(0), loops)
+						none = v
+					}
+					if v > best {
+						best, at = v, k
+					}
+				}
+				auto := w.speed(spec.NewAuto(most), loops)
+				_, _, ks := w.run(spec.NewAuto(most), loops, 1)
+				t.Logf("auto %.4f of the best (K = %d), %.4f of none; K chosen %v", auto/best, at, auto/none, ks)
+				if auto < 0.97*best || auto < 0.98*none {
+					t.Errorf("auto reaches %.4f of the best, K = %d, and %.4f of no draft", auto/best, at, auto/none)
+				}
+			})
+		}
+	}
+}
+
+// TestAutoFollowsChanges: a draft that turns useless is dropped at little loss,
+// and one that recovers is taken up again.
+func TestAutoFollowsChanges(t *testing.T) {
+	const ms = 1e6
+	w := world{
+		draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms,
+		length: 120, prompt: 150, noise: 0.1,
+		accept: func(loop, _ int) float64 {
+			if loop/3000%2 == 0 {
+				return 0
+			}
+			return 0.85
+		},
+	}
+	still := w
+	still.feed = 0
+	policy, none := spec.NewAuto(8), still.speed(spec.Lookahead{}.Policy(0), 30000)
+	for phase := range 8 { // each state of the draft for two of them
+		first := phase * 1500
+		shifted := w
+		shifted.accept = func(loop, t int) float64 { return w.accept(first+loop, t) }
+		tokens, spent, ks := shifted.run(policy, 1500, uint64(phase))
+		speed := float64(tokens) / spent / none
+		t.Logf("phase %d: %.3f of no draft, K chosen %v", phase, speed, ks)
+		if want := []float64{0.98, 0.98, 1.5, 2, 0.88, 0.98, 1.5, 2}[phase]; speed < want {
+			t.Errorf("phase %d: %.3f of no draft, want %v", phase, speed, want)
+		}
+	}
+}
+
+// TestAutoTellsSequencesApart: where the draft suits every other sequence, no
+// lookahead is right for all.
+func TestAutoTellsSequencesApart(t *testing.T) {
+	const ms = 1e6
+	w := world{draft: linear(0, 0.4*ms), verify: linear(2.2*ms, 0.1*ms), length: 400}
+	sequence := -1
+	w.begun = func() { sequence++ }
+	w.accept = func(int, int) float64 {
+		return []float64{0.95, 0.05}[sequence%2]
+	}
+	best := 0.0
+	for k := range 9 {
+		sequence = -1
+		best = max(best, w.speed(spec.Lookahead{}.Policy(k), 5000))
+	}
+	sequence = -1
+	if auto := w.speed(spec.NewAuto(8), 5000); auto < 1.1*best {
+		t.Errorf("auto reaches %.3f of the best fixed lookahead", auto/best)
+	} else {
+		t.Logf("auto reaches %.3f of the best fixed lookahead", auto/best)
+	}
+}
+
+// TestAutoSpares: with a draft that never pays, next to nothing is drafted and
+// no prompt is fed to it; with one that pays, prompts are fed before the loops.
+func TestAutoSpares(t *testing.T) {
+	const ms = 1e6
+	useless := world{accept: constant(0), draft: linear(0, 1*ms), verify: linear(2*ms, 0.1*ms), feed: 0.1 * ms, length: 100, prompt: 200}
+	p := spec.NewAuto(4)
+	_, _, ks := useless.run(p, 5000, 1)
+	if drafted := 5000 - ks[0]; drafted > 50 || drafted < 3 {
+		t.Errorf("drafted in %d of 5000 loops", drafted)
+	}
+	if p.Begin(200) {
+		t.Error("a useless draft is fed the prompt")
+	}
+	useful := useless
+	useful.accept = constant(0.9)
+	p = spec.NewAuto(4)
+	useful.run(p, 2000, 1)
+	if !p.Begin(200) {
+		t.Error("a useful draft is not fed the prompt")
+	}
+	if k := p.Next(0, 0); k != 0 {
+		t.Errorf("%d tokens are drafted where there is room for none", k)
+	}
+}
+
+// TestAutoNextIsPure: what Next answers is settled by what was observed, and
+// never exceeds room or the maximum.
+func TestAutoNextIsPure(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	a, b := spec.NewAuto(6), spec.NewAuto(6)
+	for range 3000 {
+		if r.IntN(50) == 0 {
+			lag := r.IntN(100)
+			if a.Begin(lag) != b.Begin(lag) {
+				t.Fatal("two policies that saw the same begin differently")
+			}
+		}
+		room, lag := r.IntN(12), r.IntN(40)
+		k := a.Next(room, lag)
+		if k != b.Next(room, lag) {
+			t.Fatal("two policies that saw the same choose differently")
+		}
+		if k < 0 || k > min(room, 6) {
+			t.Fatalf("%d tokens of at most %d", k, min(room, 6))
+		}
+		round := spec.Round{Drafted: k, Fed: lag, Feeding: time.Duration(r.IntN(1000)), Draft: time.Duration(r.IntN(1e4)), Verify: time.Duration(r.IntN(1e5))}
+		round.Accepted = r.IntN(k + 1)
+		round.Emitted = round.Accepted + 1
+		a.Observe(round)
+		b.Observe(round)
+	}
+}
+
+func BenchmarkAutoNext(b *testing.B) {
+	p := spec.NewAuto(8)
+	w := world{accept: constant(0.8), draft: linear(0, 2e5), verify: linear(2e6, 1e5), length: 1 << 30}
+	w.run(p, 1000, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Observe(spec.Round{Drafted: p.Next(100, 0), Accepted: 2, Emitted: 3, Draft: 1000, Verify: 10000})
+	}
+}
