@@ -87,10 +87,11 @@ func openBundle(dir string) (*Bundle, error) {
 	if _, err := os.Stat(b.Tokenizer); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", reason(err))
 	}
-	g, err := readGraph(b.Model)
+	model, err := readModel(b.Model)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}
+	g := describe(model, filepath.Base(b.Model))
 	if b.layout, err = readLayout(g); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}

@@ -361,16 +361,16 @@ func TestContracts(t *testing.T) {
 	}
 }
 
-// FuzzReadGraph: whatever a file holds, reading it ends and does not panic.
-func FuzzReadGraph(f *testing.F) {
+// FuzzParseModel: whatever a file holds, reading it ends and does not panic.
+func FuzzParseModel(f *testing.F) {
 	f.Add(decoderSignature().encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := parseGraph(data)
+		m, err := parseModel(data, "model.onnx")
 		if err != nil {
 			return
 		}
-		if l, err := readLayout(g); err == nil && (l.layers < 1 || len(l.past) != 2*l.layers || len(l.present) != 2*l.layers) {
+		if l, err := readLayout(describe(m, "model.onnx")); err == nil && (l.layers < 1 || len(l.past) != 2*l.layers || len(l.present) != 2*l.layers) {
 			t.Errorf("accepted with %d layers and caches %v, %v", l.layers, l.past, l.present)
 		}
 	})

@@ -4,15 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/onnxpb"
 )
 
 // graph is the little of an ONNX file that a bundle needs: what goes in and
-// out, which operators occur, and which other files hold its weights. Reading
-// it costs no session and no runtime. Field numbers are those of onnx.proto.
+// out, which operators occur, and which other files hold its weights.
 type graph struct {
 	inputs, outputs []tensorInfo
 	ops             map[string]int // operator type -> number of nodes
@@ -26,38 +30,20 @@ type tensorInfo struct {
 	shape []int64
 }
 
-// fields calls f for every field of a message. Length-delimited fields give
-// their bytes, varints their value; others are skipped.
-func fields(msg []byte, f func(num protowire.Number, data []byte, v uint64) error) error {
-	for len(msg) > 0 {
-		num, typ, n := protowire.ConsumeTag(msg)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		msg = msg[n:]
-		var data []byte
-		var v uint64
-		switch typ {
-		case protowire.BytesType:
-			data, n = protowire.ConsumeBytes(msg)
-		case protowire.VarintType:
-			v, n = protowire.ConsumeVarint(msg)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, msg)
-		}
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		msg = msg[n:]
-		if err := f(num, data, v); err != nil {
-			return err
-		}
+// readModel reads the ONNX file at path, all but its weights: where the file
+// holds them itself, they are described as external data in this very file.
+// Reading it costs no session, no runtime and little memory.
+func readModel(path string) (*onnxpb.ModelProto, error) {
+	data, err := mapFile(path)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	m, err := parseModel(data, filepath.Base(path))
+	return m, errors.Join(err, syscall.Munmap(data))
 }
 
-// readGraph reads the ONNX file at path. The file is mapped, not copied.
-func readGraph(path string) (*graph, error) {
+// mapFile maps a file for reading. The caller unmaps it.
+func mapFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -70,130 +56,131 @@ func readGraph(path string) (*graph, error) {
 	if info.Size() == 0 {
 		return nil, errors.New("the file is empty")
 	}
-	model, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_PRIVATE)
+	data, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("map: %w", err)
 	}
-	g, err := parseGraph(model)
-	return g, errors.Join(err, syscall.Munmap(model))
+	return data, nil
 }
 
-// parseGraph reads a ModelProto. The graph keeps no part of it.
-func parseGraph(model []byte) (*graph, error) {
-	g := &graph{ops: map[string]int{}}
-	found := false
-	err := fields(model, func(num protowire.Number, data []byte, _ uint64) error {
-		if num != 7 { // ModelProto.graph
-			return nil
-		}
-		found = true
-		return g.read(data)
-	})
-	if err == nil && !found {
+// parseModel reads a ModelProto from the file named self. It keeps no part of
+// the data.
+func parseModel(data []byte, self string) (*onnxpb.ModelProto, error) {
+	m := &onnxpb.ModelProto{}
+	// From a model to its graph (7), to an initializer (5), to raw_data (9).
+	rest, err := outline(data, 0, self, 7, 5, 9)
+	if err == nil {
+		err = proto.Unmarshal(rest, m)
+	}
+	if err == nil && m.Graph == nil {
 		err = errors.New("no graph inside")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not an ONNX model, or cut short: %w", err)
 	}
+	return m, nil
+}
+
+// inlineLimit is the size in bytes up to which weights inside an ONNX file are
+// read with it. They are the numbers that shapes and constants are made of.
+const inlineLimit = 1 << 10
+
+// outline copies a message without the large bytes at the end of path, a list
+// of field numbers. They become external data of the file named self, where
+// msg begins at byte at.
+func outline(msg []byte, at int, self string, path ...protowire.Number) ([]byte, error) {
+	var out, moved []byte
+	for len(msg) > 0 {
+		num, typ, n := protowire.ConsumeField(msg)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		field := msg[:n]
+		if num == path[0] && typ == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(field)
+			value, _ := protowire.ConsumeBytes(field[tag:])
+			start := at + n - len(value)
+			switch {
+			case len(path) > 1:
+				inner, err := outline(value, start, self, path[1:]...)
+				if err != nil {
+					return nil, err
+				}
+				out = protowire.AppendBytes(protowire.AppendTag(out, num, typ), inner)
+				field = nil
+			case len(value) > inlineLimit:
+				// Last, so that it prevails over what the message says.
+				t := &onnxpb.TensorProto{}
+				setExternal(t, self, start, len(value))
+				moved, _ = proto.MarshalOptions{}.MarshalAppend(nil, t) // cannot fail: nothing is required
+				field = nil
+			}
+		}
+		out = append(out, field...)
+		msg, at = msg[n:], at+n
+	}
+	return append(out, moved...), nil
+}
+
+// setExternal says that a tensor's data are length bytes of a file.
+func setExternal(t *onnxpb.TensorProto, location string, offset, length int) {
+	entry := func(key, value string) *onnxpb.StringStringEntryProto {
+		return &onnxpb.StringStringEntryProto{Key: &key, Value: &value}
+	}
+	t.RawData, t.DataLocation = nil, proto.Int32(externalLocation)
+	t.ExternalData = []*onnxpb.StringStringEntryProto{
+		entry("location", location), entry("offset", strconv.Itoa(offset)), entry("length", strconv.Itoa(length)),
+	}
+}
+
+// externalLocation is TensorProto.EXTERNAL.
+const externalLocation = 1
+
+// externalData is the value of a key of a tensor's external data, or "".
+func externalData(t *onnxpb.TensorProto, key string) string {
+	for _, e := range t.ExternalData {
+		if e.GetKey() == key {
+			return e.GetValue()
+		}
+	}
+	return ""
+}
+
+// describe sums up the model of the file named self.
+func describe(m *onnxpb.ModelProto, self string) *graph {
+	g := &graph{ops: map[string]int{}}
+	for _, n := range m.Graph.Node {
+		g.ops[n.GetOpType()]++
+	}
+	weights := map[string]bool{}
+	for _, t := range m.Graph.Initializer {
+		weights[t.GetName()] = true
+		if location := externalData(t, "location"); location != "" && location != self {
+			g.external = append(g.external, location)
+		}
+	}
 	slices.Sort(g.external)
 	g.external = slices.Compact(g.external)
-	return g, nil
+	for _, v := range m.Graph.Input {
+		if !weights[v.GetName()] { // old files list their weights as inputs with a default
+			g.inputs = append(g.inputs, describeValue(v))
+		}
+	}
+	for _, v := range m.Graph.Output {
+		g.outputs = append(g.outputs, describeValue(v))
+	}
+	return g
 }
 
-func (g *graph) read(msg []byte) error {
-	weights := map[string]bool{}
-	err := fields(msg, func(num protowire.Number, data []byte, _ uint64) error {
-		switch num {
-		case 1: // GraphProto.node
-			return g.readNode(data)
-		case 5: // initializer
-			return g.readWeight(data, weights)
-		case 11: // input
-			return readValue(data, &g.inputs)
-		case 12: // output
-			return readValue(data, &g.outputs)
-		}
-		return nil
-	})
-	// Old files list their weights as inputs with a default.
-	g.inputs = slices.DeleteFunc(g.inputs, func(t tensorInfo) bool { return weights[t.name] })
-	return err
-}
-
-func (g *graph) readNode(msg []byte) error {
-	return fields(msg, func(num protowire.Number, data []byte, _ uint64) error {
-		if num == 4 { // NodeProto.op_type
-			g.ops[string(data)]++
-		}
-		return nil
-	})
-}
-
-func (g *graph) readWeight(msg []byte, weights map[string]bool) error {
-	return fields(msg, func(num protowire.Number, data []byte, _ uint64) error {
-		switch num {
-		case 8: // TensorProto.name
-			weights[string(data)] = true
-		case 13: // external_data, a list of key and value
-			var key, value string
-			err := fields(data, func(num protowire.Number, data []byte, _ uint64) error {
-				switch num {
-				case 1:
-					key = string(data)
-				case 2:
-					value = string(data)
-				}
-				return nil
-			})
-			if key == "location" && (len(g.external) == 0 || g.external[len(g.external)-1] != value) {
-				g.external = append(g.external, value)
-			}
-			return err
-		}
-		return nil
-	})
-}
-
-// readValue appends a ValueInfoProto: name, and the type and shape of a tensor.
-func readValue(msg []byte, to *[]tensorInfo) error {
-	var t tensorInfo
-	dim := func(num protowire.Number, data []byte, _ uint64) error {
-		if num != 1 { // TensorShapeProto.dim
-			return nil
-		}
+func describeValue(v *onnxpb.ValueInfoProto) tensorInfo {
+	tensor := v.GetType().GetTensorType()
+	t := tensorInfo{name: v.GetName(), typ: elementType(tensor.GetElemType())}
+	for _, d := range tensor.GetShape().GetDim() {
 		size := int64(-1)
-		err := fields(data, func(num protowire.Number, _ []byte, v uint64) error {
-			if num == 1 { // dim_value; a dim_param leaves -1
-				size = int64(v)
-			}
-			return nil
-		})
+		if _, fixed := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); fixed {
+			size = d.GetDimValue()
+		}
 		t.shape = append(t.shape, size)
-		return err
 	}
-	tensor := func(num protowire.Number, data []byte, v uint64) error {
-		switch num {
-		case 1: // TypeProto.Tensor.elem_type
-			t.typ = elementType(v)
-		case 2: // shape
-			return fields(data, dim)
-		}
-		return nil
-	}
-	err := fields(msg, func(num protowire.Number, data []byte, _ uint64) error {
-		switch num {
-		case 1: // ValueInfoProto.name
-			t.name = string(data)
-		case 2: // type
-			return fields(data, func(num protowire.Number, data []byte, _ uint64) error {
-				if num == 1 { // TypeProto.tensor_type
-					return fields(data, tensor)
-				}
-				return nil
-			})
-		}
-		return nil
-	})
-	*to = append(*to, t)
-	return err
+	return t
 }
