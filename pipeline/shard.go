@@ -118,7 +118,7 @@ func (e *Engine) record(c *storage.Completion, l *Loop) storage.Loop {
 	r := storage.Loop{
 		Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: c.Loops - 1,
 		Position: int32(l.Position), K: int32(l.K), Drafted: l.Drafted,
-		P: l.P, Q: l.Q, Overlap: l.Overlap, Coins: l.Coins,
+		P: l.P, Q: l.Q, Below: l.Below, Overlap: l.Overlap, Coins: l.Coins,
 		Accepted: int32(l.Accepted), Token: l.Token, Kind: string(l.Kind), Emitted: int32(l.Emitted),
 		DraftNS: l.Draft.Nanoseconds(), ScoreNS: l.Score.Nanoseconds(), SampleNS: l.Sample.Nanoseconds(),
 	}

@@ -23,6 +23,7 @@ type Loop struct {
 	Drafted  []int32   // token ids x~
 	P        []float64 // draft probability of each drafted token, len(Drafted)
 	Q        []float64 // target probability of each drafted token, len(Drafted)
+	Below    []float64 // under the rule match, the target's probability of the ids below each drafted token; else empty
 	Coins    []float64 // accept coins in [0, 1), one per examined token, len <= len(Drafted)
 	Accepted int32     // drafted tokens accepted, before any cut
 	Token    int32     // the recovered or bonus token; -1 if Kind is KindNone
@@ -47,6 +48,7 @@ var loopTable = &table[Loop]{
 		int32sColumn("drafted", func(l *Loop) *[]int32 { return &l.Drafted }),
 		float64sColumn("p", func(l *Loop) *[]float64 { return &l.P }),
 		float64sColumn("q", func(l *Loop) *[]float64 { return &l.Q }),
+		float64sColumn("below", func(l *Loop) *[]float64 { return &l.Below }),
 		float64sColumn("coins", func(l *Loop) *[]float64 { return &l.Coins }),
 		int32Column("accepted", func(l *Loop) *int32 { return &l.Accepted }),
 		int32Column("token", func(l *Loop) *int32 { return &l.Token }),
@@ -68,6 +70,8 @@ func (l *Loop) check() error {
 	switch {
 	case len(l.P) != n || len(l.Q) != n:
 		return fmt.Errorf("loop %d of row %d: %d drafted tokens but %d p and %d q", l.Loop, l.Row, n, len(l.P), len(l.Q))
+	case len(l.Below) != n && len(l.Below) != 0:
+		return fmt.Errorf("loop %d of row %d: %d drafted tokens but %d below", l.Loop, l.Row, n, len(l.Below))
 	case len(l.Coins) > n:
 		return fmt.Errorf("loop %d of row %d: %d coins for %d drafted tokens", l.Loop, l.Row, len(l.Coins), n)
 	case l.Accepted < 0 || int(l.Accepted) > n:

@@ -62,6 +62,9 @@ func fakeLoop(n int64) Loop {
 		l.P = append(l.P, r.Float64())
 		l.Q = append(l.Q, r.Float64())
 		l.Overlap = append(l.Overlap, r.Float64())
+		if n%4 == 3 {
+			l.Below = append(l.Below, r.Float64())
+		}
 	}
 	l.Accepted = int32(r.IntN(int(l.K) + 1))
 	for range min(l.Accepted+1, l.K) {
