@@ -177,13 +177,16 @@ func decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
 	tok := letters(t)
 	w := &pipeline.Worker{
 		Name: "w", Source: queue, MaxAttempts: 1, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Open: func(_ context.Context, _ *pipeline.Job, _ pipeline.Place, m pipeline.Mode) (pipeline.Pair, func(), error) {
+		Open: func(_ context.Context, job *pipeline.Job, _ pipeline.Place, m pipeline.Mode) (pipeline.Pair, func(), error) {
 			vocab := len(alphabet) + 1
 			pair := pipeline.Pair{
 				Target:    &model{vocab: vocab, context: 30, seed: 5, poison: 6, slots: map[int][]int32{}},
 				Tokenizer: tok, EOS: []int32{int32(len(alphabet))},
 			}
-			if m == pipeline.SpS {
+			if m == pipeline.SpS && job.Drafter != nil {
+				pair.Law = job.Drafter.Law(vocab, nil)
+			}
+			if m == pipeline.SpS && job.Draft != nil {
 				pair.Draft = &model{vocab: vocab, context: 28, seed: 6, poison: -1, slots: map[int][]int32{}}
 			}
 			return pair, func() {}, nil
@@ -247,7 +250,7 @@ func (all content) clone() content {
 			for i := range q.loops {
 				l := &q.loops[i]
 				l.Drafted, l.P, l.Q = slices.Clone(l.Drafted), slices.Clone(l.P), slices.Clone(l.Q)
-				l.Coins, l.Overlap = slices.Clone(l.Coins), slices.Clone(l.Overlap)
+				l.Coins, l.Overlap, l.Below = slices.Clone(l.Coins), slices.Clone(l.Overlap), slices.Clone(l.Below)
 			}
 			c[mode] = append(c[mode], q)
 		}

@@ -13,13 +13,17 @@ const slack = 1e-6
 // decide replays the decisions of one loop and says what differs, or nothing.
 //
 // The drafted tokens up to the first rejection are examined, each with the
-// coin of its own position; the production test says which are accepted. The
-// loop ends with a recovered token where one was rejected and with a bonus
-// token where none was.
-func decide(l *storage.Loop, coins spec.Coins, sampling *spec.Sampling) string {
-	n := len(l.Drafted)
-	if len(l.P) != n || len(l.Q) != n || len(l.Overlap) != n {
-		return fmt.Sprintf("%d drafted tokens have %d p, %d q and %d overlaps", n, len(l.P), len(l.Q), len(l.Overlap))
+// coin of its own position; the production test of the job's rule says which
+// are accepted. The loop ends with a recovered token where one was rejected
+// and with a bonus token where none was.
+func (r *replay) decide(l *storage.Loop, coins spec.Coins) string {
+	n, matching := len(l.Drafted), r.rule.Coin() == spec.BonusCoin
+	below := 0
+	if matching {
+		below = n
+	}
+	if len(l.P) != n || len(l.Q) != n || len(l.Overlap) != n || len(l.Below) != below {
+		return fmt.Sprintf("%d drafted tokens have %d p, %d q, %d overlaps and %d below", n, len(l.P), len(l.Q), len(l.Overlap), len(l.Below))
 	}
 	if l.Accepted < 0 || int(l.Accepted) > n {
 		return fmt.Sprintf("%d of %d drafted tokens are accepted", l.Accepted, n)
@@ -28,20 +32,23 @@ func decide(l *storage.Loop, coins spec.Coins, sampling *spec.Sampling) string {
 		return fmt.Sprintf("its last token is %d", l.Token)
 	}
 	for t := range n {
-		if what := possible(l, t, sampling); what != "" {
+		if what := r.possible(l, t); what != "" {
 			return fmt.Sprintf("drafted token %d: %s", t, what)
 		}
 	}
 	accepted := 0
 	for t := range n {
-		u := coins.Uniform(spec.AcceptCoin, int(l.Position)+t)
+		u, below := coins.Uniform(r.rule.Coin(), int(l.Position)+t), 0.0
 		if t >= len(l.Coins) {
 			return fmt.Sprintf("drafted token %d was examined and has no coin", t)
 		}
 		if l.Coins[t] != u {
 			return fmt.Sprintf("drafted token %d: its coin is %v, the seed gives %v", t, l.Coins[t], u)
 		}
-		if !spec.Accept(u, l.P[t], l.Q[t]) {
+		if matching {
+			below = l.Below[t]
+		}
+		if !r.rule.Accept(u, l.P[t], l.Q[t], below) {
 			break
 		}
 		accepted++
@@ -55,8 +62,9 @@ func decide(l *storage.Loop, coins spec.Coins, sampling *spec.Sampling) string {
 		return fmt.Sprintf("every drafted token is accepted and the last token is called %s", l.Kind)
 	case accepted < n && l.Kind != storage.KindRecovered:
 		return fmt.Sprintf("drafted token %d is rejected and the last token is called %s", accepted, l.Kind)
-	case accepted < n && l.Token == l.Drafted[accepted] && l.P[accepted] > l.Q[accepted]+slack:
-		// The residual (q - p)+ is zero where p exceeds q.
+	case accepted < n && l.Token == l.Drafted[accepted] && (matching || l.P[accepted] > l.Q[accepted]+slack):
+		// The residual (q - p)+ is zero where p exceeds q; the target's own draw
+		// was another token.
 		return fmt.Sprintf("token %d is recovered and was just rejected", l.Token)
 	}
 	return ""
@@ -67,9 +75,11 @@ func decide(l *storage.Loop, coins spec.Coins, sampling *spec.Sampling) string {
 //
 // The overlap is sum min(p, q). It is at least the drafted token's own part,
 // and at most 1 - |p(x) - q(x)| for any x, because it is 1 minus the total
-// variation.
-func possible(l *storage.Loop, t int, sampling *spec.Sampling) string {
+// variation. Lenient greedy decoding logs another q, of before it was made
+// one-hot.
+func (r *replay) possible(l *storage.Loop, t int) string {
 	p, q, overlap := l.P[t], l.Q[t], l.Overlap[t]
+	greedy := r.job.Sampling.Greedy()
 	switch {
 	case l.Drafted[t] < 0:
 		return fmt.Sprintf("it is %d", l.Drafted[t])
@@ -77,12 +87,16 @@ func possible(l *storage.Loop, t int, sampling *spec.Sampling) string {
 		return fmt.Sprintf("p is %v, which no draft can have drawn", p)
 	case !(q >= 0 && q <= 1+slack):
 		return fmt.Sprintf("q is %v", q)
+	case len(l.Below) > 0 && !(l.Below[t] >= 0 && l.Below[t]+q <= 1+slack):
+		return fmt.Sprintf("below is %v with q %v", l.Below[t], q)
 	case !(overlap >= 0 && overlap <= 1):
 		return fmt.Sprintf("overlap is %v", overlap)
+	case greedy && r.rule.Lossy():
+		return ""
 	case overlap < min(p, q)-slack, overlap > 1-max(p-q, q-p)+slack:
 		return fmt.Sprintf("overlap is %v, which p %v and q %v do not allow", overlap, p, q)
-	case sampling.Temperature == 0 && (p != 1 || q != 0 && q != 1):
-		return fmt.Sprintf("p is %v and q is %v at temperature 0", p, q)
+	case greedy && q != 0 && q != 1:
+		return fmt.Sprintf("q is %v at temperature 0", q)
 	}
 	return ""
 }

@@ -51,12 +51,7 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 	fail := func(format string, args ...any) error {
 		return &Failure{File: file, Row: l.Row, RowID: l.RowID, Sample: l.Sample, Loop: l.Loop, What: fmt.Sprintf(format, args...)}
 	}
-	job := s.replay.job
-	k := job.K
-	if s.mode == pipeline.ArS {
-		k = 0
-	}
-	n := len(l.Drafted)
+	job, k, n := s.replay.job, s.replay.lookahead(s.mode, l), len(l.Drafted)
 	switch {
 	case l.RowID != s.c.RowID:
 		return fail("the row's id is %q, the completion's %q", l.RowID, s.c.RowID)
@@ -72,7 +67,7 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 		return fail("%d tokens are drafted with a lookahead of %d and %d of %d tokens to go", n, k, job.MaxNewTokens-s.tokens, job.MaxNewTokens)
 	}
 	coins := spec.Coins{Seed: job.Seed, Row: uint64(l.Row), Sample: uint32(l.Sample)}
-	if what := decide(l, coins, &job.Sampling); what != "" {
+	if what := s.replay.decide(l, coins); what != "" {
 		return fail("%s", what)
 	}
 	// What was decided is what the completion has, up to where it ends.
@@ -98,6 +93,18 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 	s.scoreNS += l.ScoreNS
 	s.sampleNS += l.SampleNS
 	return nil
+}
+
+// lookahead is what k must be in a loop: the job's, or, where the policy
+// chooses anew for every loop, any up to it.
+func (r *replay) lookahead(m pipeline.Mode, l *storage.Loop) int {
+	switch {
+	case m == pipeline.ArS:
+		return 0
+	case r.chosen && l.K >= 0:
+		return min(int(l.K), r.job.K)
+	}
+	return r.job.K
 }
 
 // end checks that the loops add up to the completion.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -69,7 +70,10 @@ func Job(folder *storage.Job) (*Counts, error) {
 	if files.complete {
 		counts.Rows = files.plan.Rows
 	}
-	r := &replay{folder: folder, job: job, files: files, ends: ends{job: job, last: map[int32]place{}}}
+	r := &replay{
+		folder: folder, job: job, files: files, rule: job.Rule.For(job.Sampling), chosen: job.Lookahead == spec.AutoLookahead,
+		ends: ends{job: job, last: map[int32]place{}},
+	}
 	if err := r.learn(); err != nil {
 		return nil, err
 	}
@@ -119,6 +123,8 @@ type replay struct {
 	folder *storage.Job
 	job    *pipeline.Job
 	files  *files
+	rule   spec.Rule // as it applies to the job's sampling
+	chosen bool      // the lookahead is chosen for every loop
 	ends   ends
 }
 

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -25,6 +26,22 @@ func TestJobsHold(t *testing.T) {
 		"one":     func(j *pipeline.Job) { j.MaxNewTokens, j.K = 1, 1 },
 		"top-k":   func(j *pipeline.Job) { j.Sampling = spec.Sampling{Temperature: 2, TopK: 3} },
 		"sps":     func(j *pipeline.Job) { j.Modes = j.Modes[1:] },
+
+		"match":          func(j *pipeline.Job) { j.Rule = rule("match") },
+		"lenient":        func(j *pipeline.Job) { j.Rule = rule("lenient:0.4") },
+		"capped":         func(j *pipeline.Job) { j.Rule = rule("capped:0.6") },
+		"lenient greedy": func(j *pipeline.Job) { j.Rule, j.Sampling = rule("lenient:0.4"), spec.Sampling{} },
+		"match greedy":   func(j *pipeline.Job) { j.Rule, j.Sampling = rule("match"), spec.Sampling{} },
+		"auto":           func(j *pipeline.Job) { j.Lookahead = "auto" },
+		"confidence":     func(j *pipeline.Job) { j.Lookahead = "confidence:0.3" },
+		"uniform greedy": func(j *pipeline.Job) {
+			j.Draft, j.Drafter, j.Sampling = nil, &pipeline.Drafter{Kind: pipeline.DrafterUniform}, spec.Sampling{}
+		},
+		"look-up": func(j *pipeline.Job) {
+			j.Draft, j.Drafter = nil, &pipeline.Drafter{Kind: pipeline.DrafterLookup, N: 2}
+		},
+		"hierarchy": func(j *pipeline.Job) { j.Drafter = &pipeline.Drafter{Kind: pipeline.DrafterUniform} },
+		"penalties": func(j *pipeline.Job) { j.Sampling.RepetitionPenalty, j.Sampling.MinNewTokens = 1.3, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := testJob()
@@ -70,6 +87,14 @@ func TestJobsHold(t *testing.T) {
 	if context == 0 || len(kinds) < 6 {
 		t.Errorf("the test job lacks loops of some kind: %v, %d cut by the context", kinds, context)
 	}
+}
+
+func rule(name string) spec.Rule {
+	r, err := spec.ParseRule(name)
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 // TestPartialJobs: what is committed is replayed; what is not is not missing.
@@ -332,6 +357,67 @@ func TestAnotherSeed(t *testing.T) {
 		}
 	}
 	wantFailure(t, rewritten(t, folder, was, all), "seed", "loop 0: drafted token 0: its coin is", "the seed gives")
+}
+
+// TestAnotherRule: a log holds under the rule that it was decided by, and no
+// job can be passed off as decided by another. The coins of match are others
+// than those of the rest.
+func TestAnotherRule(t *testing.T) {
+	for _, c := range []struct{ decided, claimed, want string }{
+		{"lenient:0.3", "rejection", "drafted token"},
+		{"capped:0.3", "rejection", "drafted token"},
+		{"rejection", "lenient:0.1", "drafted token"},
+		{"rejection", "match", "0 below"},
+		{"match", "rejection", " below"},
+	} {
+		job := oneShard()
+		job.Rule, job.Modes = rule(c.decided), job.Modes[1:]
+		folder := decoded(t, job, -1)
+		path := filepath.Join(folder.Dir(), "job.json")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file map[string]any
+		if err := json.Unmarshal(data, &file); err != nil {
+			t.Fatal(err)
+		}
+		file["spec"].(map[string]any)["rule"] = c.claimed
+		if data, err = json.Marshal(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := storage.OpenJob(folder.Dir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantFailure(t, again, c.decided+" called "+c.claimed, "loops/mode=sps/", c.want)
+	}
+}
+
+// TestTamperedMatch: the mass below a token decides with q under the rule match.
+func TestTamperedMatch(t *testing.T) {
+	job := oneShard()
+	job.Rule = rule("match")
+	folder := decoded(t, job, -1)
+	was := load(t, folder)
+	accepted := func(l *storage.Loop) bool { return l.Accepted > 0 && l.Q[0] < 0.9 }
+	for _, c := range []struct {
+		name   string
+		change func(*storage.Loop)
+		want   string
+	}{
+		{"below the coin", func(l *storage.Loop) { l.Below[0] = l.Coins[0] + 1e-9 }, "the coins, p and q accept 0"},
+		{"above it", func(l *storage.Loop) { l.Q[0] = max(0, (l.Coins[0]-l.Below[0])*0.99) }, "drafted token"},
+		{"too much", func(l *storage.Loop) { l.Below[0] = 1.1 }, "below is 1.1"},
+		{"none", func(l *storage.Loop) { l.Below = nil }, "0 below"},
+	} {
+		all := was.clone()
+		c.change(find(t, all, accepted))
+		wantFailure(t, rewritten(t, folder, was, all), c.name, c.want)
+	}
 }
 
 // TestFilesAroundTheLog: manifests, plan, and files that should not be there.
