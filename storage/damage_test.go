@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -131,8 +132,7 @@ var _ = func() bool {
 			go func() { panic("index out of range\n\tin a goroutine of the library") }()
 			select {}
 		case "memory":
-			var hold [][]byte
-			for {
+			for hold := [][]byte{}; len(hold) < 1<<20; {
 				hold = append(hold, make([]byte, 64<<20))
 			}
 		case "exit":
@@ -149,8 +149,8 @@ func TestReaderThatFails(t *testing.T) {
 	defer func() { readerPatience = was }()
 	for fault, want := range map[string]string{
 		"panic":   "it is damaged: index out of range",
-		"memory":  "needs more than 4 GiB to read",
-		"exit":    "the reader ended before the file did (exit status 7)",
+		"memory":  "needs more than 4 GiB to read|exit status 66", // the race detector's way to run out of memory
+		"exit":    "the reader ended before the file did .exit status 7",
 		"silence": "the reader was silent for",
 	} {
 		t.Setenv(readerFault, fault)
@@ -159,7 +159,7 @@ func TestReaderThatFails(t *testing.T) {
 			readerPatience = 50 * time.Millisecond
 		}
 		_, err := OpenDataset("testdata/datasets/string.parquet", Columns{})
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v\nwant %s", fault, err, want)
 		}
 	}

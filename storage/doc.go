@@ -3,16 +3,18 @@
 //
 // Four subjects, each in files of its own:
 //
-//   - datasets in (dataset*.go): Parquet, Arrow IPC and JSON Lines as one
-//     stream of rows. Parquet and Arrow files of users are parsed in a child
-//     process with a memory limit, because the Arrow library can panic in
+//   - datasets in (dataset.go, detect.go, jsonlines.go, arrowrows.go):
+//     Parquet, Arrow IPC and JSON Lines as one stream of rows. Users' Parquet
+//     and Arrow files are parsed in a child process with a memory limit
+//     (reader.go, readermain.go), because the Arrow library can panic in
 //     goroutines of its own, or allocate without bound, on a damaged file.
 //   - shards (shard.go): rows on their way through a queue, an Arrow record
 //     batch as an IPC stream with a checksum behind it.
-//   - tables out (completion.go, loop.go, table*.go): completions and the log of every
-//     draft-verify loop as Parquet. FORMAT.md is their specification.
-//   - jobs (job.go, commit.go, reconcile.go, finalize.go): the output folder, and the
-//     protocol by which a shard's files become results exactly once.
+//   - tables out (completion.go, loop.go, table.go, table_write.go,
+//     table_read.go): completions, and the log of every draft-verify loop, as
+//     Parquet. FORMAT.md is their specification.
+//   - jobs (job.go, commit.go, reconcile.go, finalize.go): the output folder,
+//     and the protocol by which a shard's files become results exactly once.
 //
 // Invariants:
 //
@@ -23,7 +25,8 @@
 //   - _SUCCESS exists only while every planned shard is committed and
 //     manifest.json lists it.
 //   - Rows are keyed by (row, sample), never by an id that a user chose.
-//   - No input, however damaged, ends the process: it becomes one error.
+//   - No dataset, shard or committed file, however damaged, ends the process:
+//     it becomes one line of error.
 //
 // The package knows Arrow and the file system, and nothing of models, queues
 // or sampling. The commit protocol follows the temporary-file, sync, rename

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -110,8 +111,11 @@ func streamRows(f *os.File, req readerRequest, enc *gob.Encoder) (err error) {
 
 // limitMemory bounds the address space of this process to what it has mapped
 // already (Go reserves much that it never touches) and readerMemory. Where the
-// system does not say how much that is, there is no limit.
+// system does not say how much that is, there is no hard limit. Large record
+// batches are garbage soon: collect early, and earlier near the limit.
 func limitMemory() {
+	debug.SetGCPercent(50)
+	debug.SetMemoryLimit(readerMemory * 3 / 4)
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return
