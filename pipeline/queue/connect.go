@@ -101,7 +101,7 @@ func connect(ctx context.Context, address string, o Options, more ...nats.Option
 		err = q.ensure(ctx, max(o.Replicas, 1))
 	}
 	if err != nil {
-		q.Close()
+		_ = q.Close() // never fails
 		if out, ok := q.asyncErr.Load().(boxedError); ok && errors.Is(out.error, nats.ErrPermissionViolation) {
 			err = both(out.error, err)
 		}

@@ -50,8 +50,7 @@ func Embed(dir string, o EmbedOptions) (*Server, error) {
 	}
 	ns, err := startServer(dir, o)
 	if err != nil {
-		lock.release()
-		return nil, err
+		return nil, both(err, lock.release())
 	}
 	return &Server{ns: ns, lock: lock}, nil
 }
@@ -148,7 +147,7 @@ func lockDir(dir string) (dirLock, error) {
 		return 0, fmt.Errorf("start the embedded queue: open its lock %s: %w", path, err)
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd) // holds nothing
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return 0, fmt.Errorf("start the embedded queue: the folder %s is in use by another queue; wait for it, or give each its own folder", dir)
 		}
