@@ -43,6 +43,9 @@ type Config struct {
 	Draft  string `mapstructure:"draft"`
 	// K is the lookahead, the number of tokens drafted per loop: 0 to 64.
 	K int `mapstructure:"k"`
+	// Rule decides over drafted tokens: rejection, match, lenient:L or
+	// capped:B with 0 < L, B <= 1.
+	Rule string `mapstructure:"rule"`
 
 	Sampling Sampling `mapstructure:"sampling"`
 	NATS     NATS     `mapstructure:"nats"`
@@ -73,10 +76,29 @@ type Sampling struct {
 	TopK int `mapstructure:"top_k"`
 	// TopP is the nucleus: 0 < TopP <= 1, where 1 means off.
 	TopP float64 `mapstructure:"top_p"`
+	// MinP drops the tokens that have less than this share of the probability
+	// of the most probable one: 0 (off) to 1.
+	MinP float64 `mapstructure:"min_p"`
+	// RepetitionPenalty divides the positive logits, and multiplies the
+	// negative ones, of the tokens of prompt and completion; above 0, 1 is off.
+	RepetitionPenalty float64 `mapstructure:"repetition_penalty"`
+	// PresencePenalty is taken from the logit of every token that the
+	// completion holds, FrequencyPenalty as often as it does; 0 is off.
+	PresencePenalty  float64 `mapstructure:"presence_penalty"`
+	FrequencyPenalty float64 `mapstructure:"frequency_penalty"`
+	// LogitBias is added to the logits of these tokens.
+	LogitBias map[int32]float64 `mapstructure:"logit_bias"`
+	// ForbiddenTokens are never generated.
+	ForbiddenTokens []int32 `mapstructure:"forbidden_tokens"`
+	// NoRepeatNGramSize lets no run of so many tokens occur twice; 0 is off.
+	NoRepeatNGramSize int `mapstructure:"no_repeat_ngram_size"`
 	// Seed is the key of every coin of the job.
 	Seed uint64 `mapstructure:"seed"`
 	// N is the number of samples per prompt, at least 1.
 	N int `mapstructure:"n"`
+	// MinNewTokens keeps the end-of-sequence token out of the first so many
+	// tokens of a completion; at most MaxNewTokens.
+	MinNewTokens int `mapstructure:"min_new_tokens"`
 	// MaxNewTokens bounds a completion, at least 1.
 	MaxNewTokens int `mapstructure:"max_new_tokens"`
 	// Stop ends a completion before the first of these texts; taken as they
@@ -110,6 +132,11 @@ type ORT struct {
 	// Threads is the number of threads of one worker's models; 0 leaves the
 	// choice to the worker.
 	Threads int `mapstructure:"threads"`
+	// Context is the most tokens of a sequence, prompt included; 0 leaves it at
+	// what the models were made for. It bounds the memory of the caches, and as
+	// it decides where completions end it is the job's: a worker takes it from
+	// there.
+	Context int `mapstructure:"context"`
 	// Device is cpu, cuda, cuda:N or webgpu. Whether the library can do it is
 	// for the engine to say.
 	Device string `mapstructure:"device"`

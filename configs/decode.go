@@ -79,6 +79,12 @@ func coerce(from any, to reflect.Type) (any, error) {
 			return text, nil
 		}
 		return nil, &valueError{from, "a text (in quotes)"}
+	case to == reflect.TypeFor[int32]():
+		return token(from)
+	case to == reflect.TypeFor[[]int32]():
+		return tokens(from)
+	case to == reflect.TypeFor[map[int32]float64]():
+		return biases(from)
 	case to.Kind() == reflect.Slice:
 		return texts(from)
 	}

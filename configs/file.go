@@ -84,6 +84,12 @@ func (d *document) group(file, prefix string, node *yaml.Node) (map[string]any, 
 				return nil, &UsageError{Key: path, Origin: at(value), Msg: err.Error(), Err: err}
 			}
 			d.options, d.origin[path] = options, at(name)
+		case path == logitBias: // viper would read the ids for names of settings
+			biases, err := biasesOf(value)
+			if err != nil {
+				return nil, &UsageError{Key: path, Origin: at(value), Msg: err.Error(), Err: err}
+			}
+			values[name.Value], d.origin[path] = biases, at(name)
 		case isKey:
 			var decoded any
 			if err := value.Decode(&decoded); err != nil {

@@ -49,12 +49,21 @@ var keys = []key{
 	{"target", "target", both, "testdata/demo/target", "target model `DIR`"},
 	{"draft", "draft", both, "testdata/demo/draft", "draft model `DIR`"},
 	{"k", "k", submit, 4, "lookahead: draft `N` tokens per loop"},
+	{"rule", "rule", submit, "rejection", "verification `RULE`: rejection, match, or lenient:L or capped:B, which are LOSSY"},
 
 	{"sampling.temperature", "temperature", submit, 1.0, "temperature `T`; 0 is greedy"},
 	{"sampling.top_k", "top-k", submit, 0, "sample from the `N` most probable tokens; 0 is off"},
 	{"sampling.top_p", "top-p", submit, 1.0, "sample from the nucleus of probability `P`; 1 is off"},
+	{"sampling.min_p", "min-p", submit, 0.0, "drop tokens less than `P` times as probable as the most probable one; 0 is off"},
+	{"sampling.repetition_penalty", "repetition-penalty", submit, 1.0, "divide by `R` what speaks for tokens of prompt and completion; 1 is off"},
+	{"sampling.presence_penalty", "presence-penalty", submit, 0.0, "take `X` from the logit of every token generated before; 0 is off"},
+	{"sampling.frequency_penalty", "frequency-penalty", submit, 0.0, "take `X` from a token's logit as often as it was generated before; 0 is off"},
+	{"sampling.logit_bias", "logit-bias", submit, map[int32]float64(nil), "`ID=BIAS`: add to the logit of a token; repeatable"},
+	{"sampling.forbidden_tokens", "forbid", submit, []int32(nil), "never generate the token `ID`; repeatable"},
+	{"sampling.no_repeat_ngram_size", "no-repeat-ngram-size", submit, 0, "repeat no `N` tokens in a row; 0 is off"},
 	{"sampling.seed", "seed", submit, uint64(0), "seed `N` of every coin"},
 	{"sampling.n", "n", submit, 1, "`N` samples per prompt"},
+	{"sampling.min_new_tokens", "min-new-tokens", submit, 0, "no end-of-sequence token among the first `N` of a completion"},
 	{"sampling.max_new_tokens", "max-new-tokens", submit, 128, "at most `N` tokens per completion"},
 	{"sampling.stop", "stop", submit, []string(nil), "end a completion before `TEXT`, taken as it is (a new line is $'\\n' in the shell); repeatable"},
 
@@ -68,6 +77,7 @@ var keys = []key{
 
 	{"ort.library", "ort-library", both, "", "ONNX Runtime's shared library `FILE` (default: the one that make fetched)"},
 	{"ort.threads", "threads", both, 0, "`N` threads per worker; 0 lets the worker choose"},
+	{"ort.context", "", neither, 0, ""},
 	{"ort.device", "device", both, "cpu", "`DEVICE`: cpu, cuda, cuda:N or webgpu"},
 	{"ort.provider_options", "", neither, map[string]string(nil), ""},
 
@@ -106,6 +116,8 @@ func register(fs *pflag.FlagSet, who users) {
 			fs.Float64(k.flag, def, k.usage)
 		case []string:
 			fs.StringArray(k.flag, def, k.usage)
+		case []int32, map[int32]float64: // one element each time; read by coerce
+			fs.StringArray(k.flag, nil, k.usage)
 		default:
 			panic(fmt.Sprintf("configs: no flag for %s of type %T", k.path, def))
 		}

@@ -52,8 +52,9 @@ func TestFlags(t *testing.T) {
 		register func(*pflag.FlagSet)
 		want     string
 	}{
-		{"submit", SubmitFlags, "config dataset detach device draft id-column job json k limit log-level max-new-tokens mode n nats " +
-			"ort-library out prompt-column seed shard-rows stop target temperature template threads top-k top-p workers"},
+		{"submit", SubmitFlags, "config dataset detach device draft forbid frequency-penalty id-column job json k limit log-level logit-bias max-new-tokens " +
+			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty prompt-column repetition-penalty " +
+			"rule seed shard-rows stop target temperature template threads top-k top-p workers"},
 		{"worker", WorkerFlags, "config device draft log-level nats ort-library out target threads"},
 	}
 	for _, test := range tests {

@@ -116,9 +116,12 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Dataset: "rows.jsonl", PromptColumn: "question", IDColumn: "key",
 		Template: "Q: {{.question}}\nA:", Limit: 20, ShardRows: 3,
 		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
-		Target: "big", Draft: "small", K: 0,
+		Target: "big", Draft: "small", K: 0, Rule: "lenient:0.5",
 		Sampling: Sampling{
 			Temperature: 0, TopK: 40, TopP: 0.95, Seed: 18446744073709551615, N: 16, MaxNewTokens: 64,
+			MinP: 0.05, RepetitionPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: -0.25,
+			LogitBias: map[int32]float64{198: -100, 50256: 1.5, 16: 2}, ForbiddenTokens: []int32{0, 7, 100},
+			NoRepeatNGramSize: 3, MinNewTokens: 8,
 			Stop: []string{"\nclass", `\n`, `é,["`, " "},
 		},
 		NATS: NATS{
@@ -127,7 +130,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			AckWait: 90 * time.Second, StoreDir: "store",
 		},
 		ORT: ORT{
-			Library: "libonnxruntime.so", Threads: 2, Device: "cuda:1",
+			Library: "libonnxruntime.so", Threads: 2, Context: 2048, Device: "cuda:1",
 			ProviderOptions: map[string]string{"gpu_mem_limit": "1e9", "dawnBackendType": "Vulkan", "some.dotted": "007"},
 		},
 		Workers: 2, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0,
@@ -172,6 +175,8 @@ func TestDefaults(t *testing.T) {
 func TestWrittenOtherwise(t *testing.T) {
 	c := mustLoad(t, SubmitFlags, "--config", "testdata/written-otherwise.good.yaml")
 	if c.K != 8 || c.Limit != 100 || c.Mode != ModeArS || c.Out != "models/one" ||
+		c.Sampling.RepetitionPenalty != 1.2 || !reflect.DeepEqual(c.Sampling.LogitBias, map[int32]float64{198: -100, 50256: 3}) ||
+		!reflect.DeepEqual(c.Sampling.ForbiddenTokens, []int32{5}) ||
 		c.Sampling.Temperature != 1 || c.Sampling.Seed != 16 || !reflect.DeepEqual(c.Sampling.Stop, []string{"\n\n", "END"}) {
 		t.Errorf("got %+v", c)
 	}
@@ -235,12 +240,49 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("DRAFTMILL_JSON", "true")
 	t.Setenv("DRAFTMILL_JOB", "2024")
 	t.Setenv("DRAFTMILL_ORT_PROVIDER_OPTIONS", "{dawnBackendType: Vulkan, device_id: 0}")
+	t.Setenv("DRAFTMILL_SAMPLING_LOGIT_BIAS", `{198: -100, "5": 0.5}`)
+	t.Setenv("DRAFTMILL_SAMPLING_FORBIDDEN_TOKENS", "[3, 1]")
+	t.Setenv("DRAFTMILL_RULE", "capped:0.9")
 	c := mustLoad(t, WorkerFlags)
+	if want := map[int32]float64{198: -100, 5: 0.5}; !reflect.DeepEqual(c.Sampling.LogitBias, want) {
+		t.Errorf("got biases %v, want %v", c.Sampling.LogitBias, want)
+	}
+	if !reflect.DeepEqual(c.Sampling.ForbiddenTokens, []int32{3, 1}) || c.Rule != "capped:0.9" {
+		t.Errorf("got forbidden %v, rule %q", c.Sampling.ForbiddenTokens, c.Rule)
+	}
 	if c.ORT.Library != "lib.so" || c.Sampling.Seed != 1<<64-1 || c.NATS.AckWait != 2*time.Second || !c.JSON || c.Job != "2024" {
 		t.Errorf("got %+v", c)
 	}
 	if want := map[string]string{"dawnBackendType": "Vulkan", "device_id": "0"}; !reflect.DeepEqual(c.ORT.ProviderOptions, want) {
 		t.Errorf("got options %v, want %v", c.ORT.ProviderOptions, want)
+	}
+}
+
+// TestTokenFlags: the flags take one element each time, and replace what a
+// variable or a file holds as a whole.
+func TestTokenFlags(t *testing.T) {
+	t.Setenv("DRAFTMILL_SAMPLING_FORBIDDEN_TOKENS", "[9]")
+	file := write(t, "c.yaml", "sampling: {logit_bias: {1: 1, 198: 1}, forbidden_tokens: [8]}\n")
+	c := mustLoad(t, SubmitFlags, "--config", file, "--logit-bias", "198=-1.5", "--logit-bias", "7=1e2", "--forbid", "0", "--forbid", "50256")
+	if want := map[int32]float64{198: -1.5, 7: 100}; !reflect.DeepEqual(c.Sampling.LogitBias, want) {
+		t.Errorf("got biases %v, want %v", c.Sampling.LogitBias, want)
+	}
+	if !reflect.DeepEqual(c.Sampling.ForbiddenTokens, []int32{0, 50256}) {
+		t.Errorf("got forbidden %v", c.Sampling.ForbiddenTokens)
+	}
+	if c.Origin("sampling.logit_bias") != "--logit-bias" || c.Origin("sampling.forbidden_tokens") != "--forbid" {
+		t.Errorf("they come from %s and %s", c.Origin("sampling.logit_bias"), c.Origin("sampling.forbidden_tokens"))
+	}
+	for _, test := range []struct{ args, want string }{
+		{"--logit-bias 198", `sampling.logit_bias: want a number for token 198, got "" (--logit-bias)`},
+		{"--logit-bias 198=-1=2", `sampling.logit_bias: want a number for token 198, got "-1=2" (--logit-bias)`},
+		{"--logit-bias 5=1 --logit-bias 5=2", "sampling.logit_bias: token 5: given twice; keep one (--logit-bias)"},
+		{"--logit-bias x=1", `sampling.logit_bias: want a token id from 0 to 2147483647, got "x" (--logit-bias)`},
+		{"--forbid 1,2", `sampling.forbidden_tokens: want a token id from 0 to 2147483647, got "1,2" (--forbid)`},
+		{"--forbid -1", `sampling.forbidden_tokens: want a token id from 0 to 2147483647, got "-1" (--forbid)`},
+	} {
+		_, err := load(t, SubmitFlags, strings.Fields(test.args)...)
+		wantUsage(t, err, test.want)
 	}
 }
 
@@ -255,6 +297,9 @@ func TestBadEnvironment(t *testing.T) {
 		{"DRAFTMILL_DRAIN_TIMEOUT", "30", `drain_timeout: want a duration such as 30s, got "30" (DRAFTMILL_DRAIN_TIMEOUT)`},
 		{"DRAFTMILL_ORT_PROVIDER_OPTIONS", "[1]", "ort.provider_options: want a map such as {device_id: 0} (DRAFTMILL_ORT_PROVIDER_OPTIONS)"},
 		{"DRAFTMILL_ORT_PROVIDER_OPTIONS", "{", `ort.provider_options: want a map such as {device_id: 0}, got "{" (DRAFTMILL_ORT_PROVIDER_OPTIONS)`},
+		{"DRAFTMILL_SAMPLING_LOGIT_BIAS", "198=-1", `sampling.logit_bias: want a map such as {198: -100}, got "198=-1" (DRAFTMILL_SAMPLING_LOGIT_BIAS)`},
+		{"DRAFTMILL_SAMPLING_LOGIT_BIAS", `{5: 1, "5": 2}`, "sampling.logit_bias: token 5: given twice; keep one (DRAFTMILL_SAMPLING_LOGIT_BIAS)"},
+		{"DRAFTMILL_SAMPLING_FORBIDDEN_TOKENS", "1,2", `sampling.forbidden_tokens: want a list of token ids such as [0, 198], got "1,2" (DRAFTMILL_SAMPLING_FORBIDDEN_TOKENS)`},
 		{"DRAFTMILL_CONFIG", "no/such.yaml", "cannot read configuration file no/such.yaml: no such file or directory (DRAFTMILL_CONFIG)"},
 	}
 	for _, test := range tests {

@@ -63,6 +63,18 @@ func encode(value any) *yaml.Node {
 			list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Style: yaml.DoubleQuotedStyle})
 		}
 		return list
+	case []int32:
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, id := range v {
+			list.Content = append(list.Content, encode(id))
+		}
+		return list
+	case map[int32]float64:
+		biases := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		for _, id := range slices.Sorted(maps.Keys(v)) {
+			biases.Content = append(biases.Content, encode(id), encode(v[id]))
+		}
+		return biases
 	case map[string]string:
 		options := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 		for _, name := range slices.Sorted(maps.Keys(v)) {

@@ -3,11 +3,13 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -83,6 +85,7 @@ func (p *problems) values() {
 	c := p.c
 	p.must(c.Out != "", "out", "want a folder; name one with --out")
 	p.must(c.ORT.Threads >= 0 && c.ORT.Threads <= 1024, "ort.threads", "want 0 to 1024, got %d", c.ORT.Threads)
+	p.must(c.ORT.Context == 0 || c.ORT.Context >= 2, "ort.context", "want 2 or more, or 0 (the models' own), got %d", c.ORT.Context)
 	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)
 	p.serverURLs()
 	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")
@@ -105,10 +108,22 @@ func (p *problems) submitValues() {
 	p.must(c.Draft != "" || !c.NeedsDraft(), "draft",
 		"want a draft model for mode %s; name its folder with --draft, or use --mode ars", c.Mode)
 	p.must(c.K >= 0 && c.K <= MaxK, "k", "want 0 to %d, got %d", MaxK, c.K)
+	p.rule()
 	// Each comparison is false for NaN.
 	p.must(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64, "sampling.temperature", "want 0 (greedy) or more, got %v", s.Temperature)
 	p.must(s.TopP > 0 && s.TopP <= 1, "sampling.top_p", "want more than 0 and at most 1 (off), got %v", s.TopP)
 	p.atLeast("sampling.top_k", s.TopK, 0)
+	p.must(s.MinP >= 0 && s.MinP <= 1, "sampling.min_p", "want 0 (off) to 1, got %v", s.MinP)
+	p.must(s.RepetitionPenalty > 0 && s.RepetitionPenalty <= math.MaxFloat64, "sampling.repetition_penalty", "want more than 0, 1 is off, got %v", s.RepetitionPenalty)
+	p.finite("sampling.presence_penalty", s.PresencePenalty)
+	p.finite("sampling.frequency_penalty", s.FrequencyPenalty)
+	for _, id := range slices.Sorted(maps.Keys(s.LogitBias)) {
+		b := s.LogitBias[id]
+		p.must(finite(b), "sampling.logit_bias", "token %d: want a finite number, got %v; what is never to be generated goes to sampling.forbidden_tokens", id, b)
+	}
+	p.atLeast("sampling.no_repeat_ngram_size", s.NoRepeatNGramSize, 0)
+	p.atLeast("sampling.min_new_tokens", s.MinNewTokens, 0)
+	p.must(s.MinNewTokens <= s.MaxNewTokens, "sampling.min_new_tokens", "want at most sampling.max_new_tokens, %d, got %d", s.MaxNewTokens, s.MinNewTokens)
 	p.atLeast("sampling.n", s.N, 1)
 	p.atLeast("sampling.max_new_tokens", s.MaxNewTokens, 1)
 	p.must(!slices.Contains(s.Stop, ""), "sampling.stop", "want texts that are not empty: an empty one would stop at once")
@@ -116,6 +131,26 @@ func (p *problems) submitValues() {
 	p.must(!c.Detach || c.NATS.URL != "", "detach",
 		"want a NATS server: the embedded one ends with submit; name one with --nats")
 }
+
+// rule checks the name of the verification rule and the range of its factor.
+func (p *problems) rule() {
+	name, tail, has := strings.Cut(p.c.Rule, ":")
+	switch name {
+	case "rejection", "match":
+		p.must(!has, "rule", "%s takes no factor, got %q", name, p.c.Rule)
+	case "lenient", "capped":
+		factor, err := strconv.ParseFloat(tail, 64)
+		p.must(err == nil && factor > 0 && factor <= 1, "rule", "want a factor above 0 and at most 1, such as %s:0.5, got %q", name, p.c.Rule)
+	default:
+		p.must(false, "rule", "want rejection, match, lenient:L or capped:B, got %q", p.c.Rule)
+	}
+}
+
+func (p *problems) finite(path string, value float64) {
+	p.must(finite(value), path, "want a finite number, got %v", value)
+}
+
+func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
 func (p *problems) workerValues() {
 	p.must(p.c.NATS.URL != "", "nats.url", "want a NATS server; name it with --nats")
