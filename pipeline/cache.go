@@ -56,6 +56,25 @@ func (c *cache) fill(ctx context.Context, tokens []int32) error {
 	return nil
 }
 
+// within is the pair with room for context tokens; 0 sets no bound.
+func (p Pair) within(context int) Pair {
+	if context > 0 {
+		p.Target = bounded{p.Target, context}
+		if p.Draft != nil {
+			p.Draft = bounded{p.Draft, context}
+		}
+	}
+	return p
+}
+
+// bounded is a Decoder of which no more than context tokens are used.
+type bounded struct {
+	Decoder
+	context int
+}
+
+func (b bounded) Context() int { return min(b.context, b.Decoder.Context()) }
+
 // last returns the logits after each of the last rows tokens, feeding what is
 // missing. The first pass of a loop feeds one token more than it has to: after
 // a fully accepted loop the draft lacks two tokens, otherwise one, and feeding

@@ -28,6 +28,7 @@ type Settings struct {
 	Lookahead spec.Lookahead // how the lookahead is chosen; the zero value is always K
 	Sampling  spec.Sampling
 	Rule      spec.Rule // the zero value is rejection
+	Context   int       // most tokens of a sequence; 0: what the decoders hold
 }
 
 // Engine decodes one sequence after another. It owns one KV cache in each of
@@ -59,6 +60,7 @@ func NewEngine(pair Pair, s Settings) (*Engine, error) {
 	if s.K < 0 || s.K > spec.MaxLookahead {
 		return nil, fmt.Errorf("make a decoder: the lookahead %d is not between 0 and %d", s.K, spec.MaxLookahead)
 	}
+	pair = pair.within(s.Context)
 	e := &Engine{pair: pair, settings: s, rule: s.Rule.For(s.Sampling), now: time.Now}
 	var err error
 	if e.chain, err = spec.NewChain(s.Sampling, pair.Target.Vocab(), pair.EOS); err != nil {

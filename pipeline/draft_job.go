@@ -50,13 +50,13 @@ func (d *Drafter) check() error {
 	return nil
 }
 
-// settings says how an engine decodes the job's rows in mode m.
-func (j *Job) settings(m Mode) (Settings, error) {
+// Settings says how an engine decodes the job's rows in mode m.
+func (j *Job) Settings(m Mode) (Settings, error) {
 	lookahead, err := spec.ParseLookahead(j.Lookahead)
 	if err != nil {
 		return Settings{}, err
 	}
-	s := Settings{K: j.K, Lookahead: lookahead, Sampling: j.Sampling, Rule: j.Rule}
+	s := Settings{K: j.K, Lookahead: lookahead, Sampling: j.Sampling, Rule: j.Rule, Context: j.Context}
 	if m == ArS {
 		s.K = 0
 	}

@@ -36,10 +36,12 @@ type Job struct {
 	K            int           `json:"k"`                   // lookahead of SpS, or the largest one
 	Lookahead    string        `json:"lookahead,omitempty"` // see spec.ParseLookahead; empty: fixed
 	Sampling     spec.Sampling `json:"sampling"`
-	Rule         spec.Rule     `json:"rule,omitzero"` // how SpS accepts what was drafted; the zero value is rejection
+	Rule         spec.Rule     `json:"rule,omitzero"`   // how SpS accepts what was drafted; the zero value is rejection
+	Lossy        string        `json:"lossy,omitempty"` // what a lossy Rule guarantees still; Spec fills it in, for readers
 	Seed         uint64        `json:"seed"`
 	Samples      int           `json:"samples"` // per row
 	MaxNewTokens int           `json:"max_new_tokens"`
+	Context      int           `json:"context,omitempty"` // most tokens of a sequence; 0: what the models hold
 	Stop         []string      `json:"stop,omitempty"`
 }
 
@@ -91,6 +93,8 @@ func (j *Job) Validate() error {
 		return fmt.Errorf("job %s: lookahead k = %d is more than %d", j.Name, j.K, spec.MaxLookahead)
 	case j.K < 0 || j.Has(SpS) && j.K < 1:
 		return fmt.Errorf("job %s: lookahead k = %d is not positive", j.Name, j.K)
+	case j.Context < 0 || j.Context == 1:
+		return fmt.Errorf("job %s: a context of %d tokens does not hold a prompt and a completion", j.Name, j.Context)
 	case j.ShardRows < 1 || j.MaxNewTokens < 1:
 		return fmt.Errorf("job %s: shard_rows %d and max_new_tokens %d must be positive", j.Name, j.ShardRows, j.MaxNewTokens)
 	case j.Samples < 1 || j.Samples > spec.MaxSamples:
@@ -116,7 +120,23 @@ func (j *Job) Validate() error {
 }
 
 // Spec is the job's canonical JSON: what job.json keeps and compares.
-func (j *Job) Spec() ([]byte, error) { return json.MarshalIndent(j, "", "  ") }
+func (j *Job) Spec() ([]byte, error) {
+	stated := *j
+	stated.Lossy = ""
+	if rule := j.EffectiveRule(); rule.Lossy() {
+		stated.Lossy = rule.Bound()
+	}
+	return json.MarshalIndent(stated, "", "  ")
+}
+
+// EffectiveRule is Rule as it applies to the job's sampling; rejection in a job
+// that does not speculate.
+func (j *Job) EffectiveRule() spec.Rule {
+	if !j.Has(SpS) {
+		return spec.Rejection
+	}
+	return j.Rule.For(j.Sampling)
+}
 
 var nameable = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 

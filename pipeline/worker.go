@@ -168,7 +168,7 @@ func (s *session) engine(ctx context.Context, t *task) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := t.job.settings(t.mode)
+	settings, err := t.job.Settings(t.mode)
 	if err != nil {
 		release()
 		return nil, err

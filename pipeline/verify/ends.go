@@ -78,6 +78,8 @@ func (e *ends) check(s *sequence) error {
 		return s.fail("it ended by %s without a token", c.FinishReason)
 	case n > e.job.MaxNewTokens:
 		return s.fail("it has %d tokens, the job allows %d", n, e.job.MaxNewTokens)
+	case e.job.Context > 0 && int(c.PromptTokens)+n > e.job.Context:
+		return s.fail("it has %d tokens behind a prompt of %d, the job's context is %d", n, c.PromptTokens, e.job.Context)
 	case (c.FinishReason == storage.FinishStop) != (c.StopReason != ""):
 		return s.fail("it ended by %s with the stop sequence %q", c.FinishReason, c.StopReason)
 	}

@@ -41,6 +41,7 @@ func TestJobsHold(t *testing.T) {
 			j.Draft, j.Drafter = nil, &pipeline.Drafter{Kind: pipeline.DrafterLookup, N: 2}
 		},
 		"hierarchy": func(j *pipeline.Job) { j.Drafter = &pipeline.Drafter{Kind: pipeline.DrafterUniform} },
+		"context":   func(j *pipeline.Job) { j.Context = 20 },
 		"penalties": func(j *pipeline.Job) { j.Sampling.RepetitionPenalty, j.Sampling.MinNewTokens = 1.3, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
