@@ -58,6 +58,9 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	}
 
 	fmt.Fprintf(stderr, "job %s -> %s\n", job.Name, folder.Dir())
+	if rule := job.EffectiveRule(); rule.Lossy() {
+		fmt.Fprintf(stderr, "rule %s is %s\n", rule, rule.Bound())
+	}
 	if !folder.Done() {
 		s := &submission{cfg: cfg, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr}
 		if err := s.run(ctx, drain, dataset); err != nil {
@@ -67,7 +70,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 			return nil
 		}
 	}
-	return present(folder, cfg.JSON, stdout)
+	return present(folder, cfg.JSON, false, stdout)
 }
 
 // submission is one run of a job that is not done yet.
@@ -245,8 +248,9 @@ func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish
 	return func() error { stop(); running.Wait(); return nil }, failures, nil
 }
 
-// present prints the job's summary.
-func present(folder *storage.Job, asJSON bool, stdout io.Writer) error {
+// present prints the job's summary, and its accounting where full is set. JSON
+// has both.
+func present(folder *storage.Job, asJSON, full bool, stdout io.Writer) error {
 	summary, err := report.Summarize(folder)
 	if err != nil {
 		return err
@@ -258,6 +262,12 @@ func present(folder *storage.Job, asJSON bool, stdout io.Writer) error {
 	}
 	if err := summary.Table(stdout); err != nil {
 		return err
+	}
+	if full {
+		fmt.Fprintln(stdout)
+		if err := summary.Full(stdout); err != nil {
+			return err
+		}
 	}
 	_, err = fmt.Fprintf(stdout, "\nwritten to %s:\n  completions/mode=*/part-*.parquet\n  loops/mode=*/part-*.parquet\n  job.json, manifest.json, _SUCCESS\n", folder.Dir())
 	return err

@@ -34,7 +34,7 @@ func setupCommand() *cobra.Command {
 
 // reportCommand shows the table of a finished job again.
 func reportCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, full bool
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "compare the modes of a finished job, from its files",
@@ -52,9 +52,10 @@ func reportCommand() *cobra.Command {
 			if !job.Done() {
 				return fmt.Errorf("job %s in %s is not complete; submit it again to decode the rest", job.Name(), job.Dir())
 			}
-			return present(job, asJSON, cmd.OutOrStdout())
+			return present(job, asJSON, full, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the summary as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the summary and the accounting as JSON")
+	cmd.Flags().BoolVar(&full, "full", false, "also print the accounting: every denominator, acceptance by position, smaller lookaheads")
 	return cmd
 }

@@ -5,7 +5,12 @@
 // Everything is computed from the files that the job committed, nothing from
 // what a process remembers: a report made later, elsewhere, says the same.
 //
-// Definitions (storage/FORMAT.md has the columns they rest on):
+// The table has the figures that are looked at first; the accounting has all of
+// them by every denominator, acceptance by position, and what smaller lookaheads
+// would have yielded. A chart draws curves, in characters or as SVG.
+//
+// Definitions (storage/FORMAT.md has those of the accounting, and the columns
+// that they rest on):
 //
 //	mean token time   sum of decode time / sum of completion tokens, prefill left out
 //	acceptance rate   accepted / drafted tokens

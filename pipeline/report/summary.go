@@ -3,8 +3,8 @@ package report
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 
+	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/theory"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -12,15 +12,19 @@ import (
 // Summary compares the modes of one job. Fields that need both modes are nil
 // when the job has one.
 type Summary struct {
-	Job   string           `json:"job"`
-	Dir   string           `json:"dir"`
-	K     int              `json:"k"`
-	Modes map[string]*Mode `json:"modes"`
+	Job       string           `json:"job"`
+	Dir       string           `json:"dir"`
+	K         int              `json:"k"`
+	Lookahead string           `json:"lookahead,omitempty"` // how K was chosen; empty: always K
+	Rule      string           `json:"rule"`                // of verification
+	Lossy     bool             `json:"lossy"`               // the rule changes the distribution of the output
+	Bound     string           `json:"bound"`               // what it guarantees
+	Modes     map[string]*Mode `json:"modes"`
 
 	Speedup       *float64 `json:"speedup"`        // mean token time of ArS / of SpS
 	Alpha         *float64 `json:"alpha"`          // of the SpS mode
 	C             *float64 `json:"c"`              // t_draft / t_target
-	TheorySpeedup *float64 `json:"theory_speedup"` // from alpha, c and K
+	TheorySpeedup *float64 `json:"theory_speedup"` // from alpha, c and K; nil where K was not fixed or the rule is none of the theory's
 	OfTheory      *float64 `json:"of_theory"`      // speedup / theory_speedup
 	Greedy        *Greedy  `json:"greedy,omitempty"`
 }
@@ -48,26 +52,31 @@ type Mode struct {
 	SampleMS         float64          `json:"sample_ms"` // per loop
 	PrefillSeconds   float64          `json:"prefill_seconds"`
 	DecodeSeconds    float64          `json:"decode_seconds"`
+	Accounting       *Accounting      `json:"accounting"`
 
 	decodeNS, prefillNS, totalNS, draftNS, scoreNS, sampleNS int64
-	overlap, overlapSquared                                  float64
+	ledger                                                   *ledger
 }
 
 // Summarize reads the tables of a job.
 func Summarize(job *storage.Job) (*Summary, error) {
-	var spec struct {
-		K        int      `json:"k"`
-		Modes    []string `json:"modes"`
-		Sampling struct {
-			Temperature float64 `json:"temperature"`
-		} `json:"sampling"`
+	var j struct {
+		K         int           `json:"k"`
+		Lookahead string        `json:"lookahead"`
+		Rule      spec.Rule     `json:"rule"`
+		Modes     []string      `json:"modes"`
+		Sampling  spec.Sampling `json:"sampling"`
 	}
-	if err := json.Unmarshal(job.Spec(), &spec); err != nil {
+	if err := json.Unmarshal(job.Spec(), &j); err != nil {
 		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
 	}
-	s := &Summary{Job: job.Name(), Dir: job.Dir(), K: spec.K, Modes: map[string]*Mode{}}
-	for _, name := range spec.Modes {
-		m := &Mode{Finish: map[string]int64{}}
+	rule := j.Rule.For(j.Sampling)
+	s := &Summary{
+		Job: job.Name(), Dir: job.Dir(), K: j.K, Lookahead: j.Lookahead,
+		Rule: j.Rule.String(), Lossy: rule.Lossy(), Bound: rule.Bound(), Modes: map[string]*Mode{},
+	}
+	for _, name := range j.Modes {
+		m := &Mode{Finish: map[string]int64{}, ledger: newLedger()}
 		if err := job.ReadCompletions(name, m.addCompletion); err != nil {
 			return nil, err
 		}
@@ -77,8 +86,8 @@ func Summarize(job *storage.Job) (*Summary, error) {
 		m.finish()
 		s.Modes[name] = m
 	}
-	s.compare()
-	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && spec.Sampling.Temperature == 0 {
+	s.compare(rule)
+	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && j.Sampling.Greedy() {
 		var err error
 		if s.Greedy, err = compareGreedy(job); err != nil {
 			return nil, err
@@ -88,6 +97,7 @@ func Summarize(job *storage.Job) (*Summary, error) {
 }
 
 func (m *Mode) addCompletion(c storage.Completion) error {
+	m.ledger.completion(&c)
 	m.Samples++
 	m.Finish[c.FinishReason]++
 	if c.FinishReason == storage.FinishError {
@@ -109,11 +119,7 @@ func (m *Mode) addCompletion(c storage.Completion) error {
 }
 
 func (m *Mode) addLoop(l storage.Loop) error {
-	for _, o := range l.Overlap[:min(len(l.Coins), len(l.Overlap))] {
-		m.overlap += o
-		m.overlapSquared += o * o
-		m.Positions++
-	}
+	m.ledger.loop(&l)
 	return nil
 }
 
@@ -127,24 +133,34 @@ func (m *Mode) finish() {
 	m.SampleMS = ratio(float64(m.sampleNS)/1e6, m.Loops)
 	m.PrefillSeconds = float64(m.prefillNS) / 1e9
 	m.DecodeSeconds = float64(m.decodeNS) / 1e9
-	m.Alpha = ratio(m.overlap, m.Positions)
-	if n := float64(m.Positions); n > 1 {
-		m.AlphaSE = math.Sqrt(max(0, m.overlapSquared/n-m.Alpha*m.Alpha) / (n - 1))
-	}
+	m.Accounting = m.ledger.accounting()
+	m.Alpha, m.AlphaSE, m.Positions = m.Accounting.Alpha.Mean, m.Accounting.Alpha.SE, m.Accounting.Alpha.N
 }
 
-func (s *Summary) compare() {
+func (s *Summary) compare(rule spec.Rule) {
 	ars, sps := s.Modes["ars"], s.Modes["sps"]
-	if sps != nil && sps.Positions > 0 {
-		s.Alpha = &sps.Alpha
+	if sps != nil {
+		var base *Cost
+		if ars != nil && len(ars.Accounting.Costs) > 0 {
+			base = &ars.Accounting.Costs[0]
+		}
+		sps.Accounting.Smaller = sps.ledger.counterfactual(base)
+		if sps.Positions > 0 {
+			s.Alpha = &sps.Alpha
+		}
 	}
 	if ars == nil || sps == nil || sps.MeanTokenMS == 0 || ars.ScoreMS == 0 || s.Alpha == nil {
 		return
 	}
 	speedup, c := ars.MeanTokenMS/sps.MeanTokenMS, sps.DraftMS/ars.ScoreMS
-	predicted := theory.Speedup(*s.Alpha, c, s.K)
-	of := speedup / predicted
-	s.Speedup, s.C, s.TheorySpeedup, s.OfTheory = &speedup, &c, &predicted, &of
+	s.Speedup, s.C = &speedup, &c
+	// Theorem 3.8 is about one K, and about drafted tokens that are accepted
+	// with chance alpha.
+	if fixed := s.Lookahead == "" || s.Lookahead == spec.FixedLookahead; fixed && rule.IsZero() {
+		predicted := theory.Speedup(*s.Alpha, c, s.K)
+		of := speedup / predicted
+		s.TheorySpeedup, s.OfTheory = &predicted, &of
+	}
 }
 
 func ratio(a float64, b int64) float64 {

@@ -56,8 +56,14 @@ func (s *Summary) Table(w io.Writer) error {
 	}
 	var b strings.Builder
 	if s.Speedup != nil {
-		fmt.Fprintf(&b, "\nSpS is %.2fx as fast as ArS (mean token time). Theory: %.2fx from alpha %.3f, c %.3f, K %d; measured / theory %.2f.\n",
-			*s.Speedup, *s.TheorySpeedup, *s.Alpha, *s.C, s.K, *s.OfTheory)
+		fmt.Fprintf(&b, "\nSpS is %.2fx as fast as ArS (mean token time).", *s.Speedup)
+		if s.TheorySpeedup != nil {
+			fmt.Fprintf(&b, " Theory: %.2fx from alpha %.3f, c %.3f, K %d; measured / theory %.2f.", *s.TheorySpeedup, *s.Alpha, *s.C, s.K, *s.OfTheory)
+		}
+		b.WriteString("\n")
+	}
+	if s.Lossy {
+		fmt.Fprintf(&b, "Rule %s is %s.\n", s.Rule, s.Bound)
 	}
 	if g := s.Greedy; g != nil {
 		fmt.Fprintf(&b, "Greedy: %d of %d completions are the same tokens in both modes.\n", g.Same, g.Same+int64(len(g.Divergences)))
