@@ -7,7 +7,7 @@ import (
 )
 
 // innerLookahead bounds how many tokens an inner loop drafts.
-const innerLookahead = 4
+const innerLookahead = min(4, spec.MaxInnerLookahead)
 
 // nestedDrafter drafts with a model that is itself accelerated: a step is one
 // loop of speculative sampling in which the draft model is the target and a
@@ -18,24 +18,23 @@ const innerLookahead = 4
 // distributions, which the inner loop has standardized as its q, are the outer
 // loop's p.
 //
-// All tokens that the inner loop keeps are verified by the outer one. Inner
-// coins have purposes of their own. An inner draft that was dropped leaves its
-// coin to the next one at that position: nothing is decided by it in between,
-// as the inner lookahead depends on nothing but how many tokens are kept.
+// All tokens that the inner loop keeps are verified by the outer one, so that
+// a policy may stop after any step: how many tokens a step yields is settled by
+// coins of positions up to its last, and says nothing about those behind it.
+// Inner coins have purposes of their own, and every inner loop its own coins.
 type nestedDrafter struct {
 	modelDrafter
 	law spec.Drafter
 
 	drafted []int32
 	p       []spec.Dist // of the law; d.p is the model's
-	coins   spec.DraftCoins
+	coins   spec.InnerCoins
 	out     spec.Outcome
 }
 
 func (s *nestedDrafter) step(ctx context.Context, d *proposal, most int) error {
 	n, have := len(d.tokens), d.drafted()
-	s.coins = d.coins
-	s.coins.Inner = true
+	s.coins = spec.InnerCoins{Uniforms: &d.coins, Start: n}
 	s.drafted = s.drafted[:0]
 	for t := range min(most-1, len(s.p)) {
 		ok, err := s.law.Law(d.tokens, d.standardize, &s.p[t])

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/draftmill/draftmill/spec"
 )
@@ -51,8 +52,10 @@ func (e *Engine) propose(ctx context.Context, k int, coins spec.Uniforms, l *Loo
 		if err := e.drafter.step(ctx, d, k-have); err != nil {
 			return fmt.Errorf("draft token %d: %w", n+have, err)
 		}
-		// What is drafted is verified, whatever the policy says to it.
-		if d.drafted() == have || !e.policy.More(d.least) {
+		// What is drafted is verified, whatever the policy says to it; nothing
+		// is drafted behind an end of sequence.
+		drafted := d.tokens[n+have:]
+		if len(drafted) == 0 || !e.policy.More(d.least) || slices.ContainsFunc(drafted, e.ends) {
 			break
 		}
 	}
@@ -63,6 +66,9 @@ func (e *Engine) propose(ctx context.Context, k int, coins spec.Uniforms, l *Loo
 	e.round.Draft = e.drafting - fed
 	return nil
 }
+
+// ends reports whether a token ends a sequence.
+func (e *Engine) ends(x int32) bool { return slices.Contains(e.pair.EOS, x) }
 
 // learn tells the policy what the loop has shown.
 func (e *Engine) learn(l *Loop) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
@@ -30,7 +31,15 @@ type scripted struct {
 	fail    error // what the next pass returns
 	// Prefixes that were scored are noted here, for exact laws.
 	note func(...any)
+	// A pass over so many tokens puts the clock forward by cost.
+	clock *clock
+	cost  func(tokens int) time.Duration
 }
+
+// clock is a time that passes only when told to.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
 
 func newScripted(t testing.TB, vocab int, logits func([]int32) []float32) *scripted {
 	return &scripted{t: t, vocab: vocab, context: 1 << 20, logits: logits, slots: map[int][]int32{}}
@@ -53,6 +62,9 @@ func (m *scripted) Forward(ctx context.Context, slots, past []int, tokens [][]in
 		return nil, errors.Join(m.fail, ctx.Err())
 	}
 	m.passes++
+	if m.clock != nil {
+		m.clock.at = m.clock.at.Add(m.cost(len(tokens[0])))
+	}
 	var out []float32
 	for i, slot := range slots {
 		held, ok := m.slots[slot]

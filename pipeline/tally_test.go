@@ -62,7 +62,11 @@ func TestFailedRowsKeepWhatWasDecided(t *testing.T) {
 			return l
 		}
 		var log shardLog
-		if err := decodeShard(t.Context(), e, testTask(SpS, storage.ShardRow{Row: 0, Prompt: []byte("ba")}, storage.ShardRow{Row: 1, Prompt: []byte("abb")}), "w", &log, func(*storage.Completion) {}); err != nil {
+		var rows []storage.ShardRow
+		for row, prompt := range []string{"ba", "abb", "aa", "bab", "b", "ab"} {
+			rows = append(rows, storage.ShardRow{Row: int64(row), Prompt: []byte(prompt)})
+		}
+		if err := decodeShard(t.Context(), e, testTask(SpS, rows...), "w", &log, func(*storage.Completion) {}); err != nil {
 			t.Fatal(err)
 		}
 		failed := 0

@@ -1,19 +1,11 @@
 package spec
 
-// innerLevel is what separates the purposes of an inner loop from those of the
-// loop around it. Purposes proper are smaller.
-const innerLevel = 16
-
-// Inner returns the purpose that this decision has in an inner loop: one in
-// which the draft model is the target and a smaller drafter its draft. Inner
-// and outer purposes are disjoint.
-func (p Purpose) Inner() Purpose { return p | innerLevel }
-
-// Bounds of what has coins of its own: positions of a sequence, and tokens
-// drafted in one loop. Together they fill the 32 bits of a coin's position.
+// Bounds of what has coins of its own: positions of a sequence, tokens drafted
+// in one loop and tokens drafted in one inner loop.
 const (
-	MaxPositions = 1 << 24
-	MaxLookahead = 1<<8 - 1
+	MaxPositions      = 1 << 24
+	MaxLookahead      = 1<<8 - 1
+	MaxInnerLookahead = 1<<3 - 1
 )
 
 // DraftCoins are the coins that one loop drafts with, derived from those of
@@ -30,15 +22,31 @@ const (
 // fresh coins, everything known before a loop begins may be used.
 type DraftCoins struct {
 	Uniforms
-	Start int  // absolute position of the loop's first token, below MaxPositions
-	Inner bool // draws are those of the inner loop
+	Start int // absolute position of the loop's first token, below MaxPositions
 }
 
 // Uniform implements [Uniforms] for positions from Start to Start +
 // MaxLookahead.
 func (c *DraftCoins) Uniform(purpose Purpose, position int) float64 {
-	if c.Inner {
-		purpose = purpose.Inner()
-	}
 	return c.Uniforms.Uniform(purpose, c.Start+(position-c.Start)*MaxPositions)
 }
+
+// InnerCoins are the coins of an inner loop: one in which the draft model is
+// the target and a smaller drafter its draft. They are derived from the
+// [DraftCoins] of the loop around it, and fresh likewise. Their purposes are
+// none of an outer loop.
+type InnerCoins struct {
+	Uniforms     // of the outer loop's drafts
+	Start    int // absolute position of the inner loop's first token
+}
+
+// Uniform implements [Uniforms] for positions from Start to Start +
+// MaxInnerLookahead.
+func (c *InnerCoins) Uniform(purpose Purpose, position int) float64 {
+	return c.Uniforms.Uniform(purpose.inner(position-c.Start), position)
+}
+
+// inner returns the purpose that a decision has at the given place in an inner
+// loop. Purposes proper are below 16: the fifth bit says that this one is
+// inner, the three above it hold the place.
+func (p Purpose) inner(place int) Purpose { return p | 1<<4 | Purpose(place)<<5 }

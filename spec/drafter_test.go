@@ -85,9 +85,9 @@ func TestUniform(t *testing.T) {
 // shared with no other loop and no other purpose.
 func TestDraftCoinsAreFresh(t *testing.T) {
 	type at struct {
-		start, position int
-		purpose         spec.Purpose
-		inner, draft    bool
+		start, inner, position int
+		purpose                spec.Purpose
+		nested                 bool
 	}
 	seen := map[float64]at{}
 	note := func(u float64, a at) {
@@ -100,24 +100,19 @@ func TestDraftCoinsAreFresh(t *testing.T) {
 	purposes := []spec.Purpose{spec.DraftCoin, spec.AcceptCoin, spec.ResidualCoin, spec.BonusCoin}
 	for start := 1; start < 120; start++ {
 		for _, purpose := range purposes[1:] {
-			note(coins.Uniform(purpose, start), at{start, start, purpose, false, false})
+			note(coins.Uniform(purpose, start), at{start, start, start, purpose, false})
 		}
-		for position := start; position < start+20; position++ {
-			d := spec.DraftCoins{Uniforms: coins, Start: start}
-			note(d.Uniform(spec.DraftCoin, position), at{start, position, spec.DraftCoin, false, true})
-			d.Inner = true
-			for _, purpose := range purposes {
-				note(d.Uniform(purpose, position), at{start, position, purpose, true, true})
+		d := spec.DraftCoins{Uniforms: coins, Start: start}
+		for position := start; position < start+10; position++ {
+			note(d.Uniform(spec.DraftCoin, position), at{start, 0, position, spec.DraftCoin, false})
+			inner := spec.InnerCoins{Uniforms: &d, Start: position}
+			for place := range spec.MaxInnerLookahead + 1 {
+				for _, purpose := range purposes {
+					note(inner.Uniform(purpose, position+place), at{start, position, position + place, purpose, true})
+				}
 			}
 		}
 	}
 	last := spec.DraftCoins{Uniforms: coins, Start: spec.MaxPositions - 1}
 	note(last.Uniform(spec.DraftCoin, spec.MaxPositions-1+spec.MaxLookahead), at{})
-	for _, p := range purposes {
-		for _, q := range purposes {
-			if p.Inner() == q {
-				t.Errorf("the inner purpose of %d is the outer %d", p, q)
-			}
-		}
-	}
 }
