@@ -37,7 +37,7 @@ type Dist struct {
 	form   form
 	ids    []int32   // sparse: the tokens of positive weight, ascending
 	blocks []float64 // blocked: the sums of W over blocks of blockLen
-	values []float32 // scratch of cut
+	keys   []int32   // scratch of cut
 	spare  []float64 // scratch of Residual
 	row    []float32 // scratch of Chain: the logits after its processors
 	logits []float32 // greedy: what W is the peak of; borrowed

@@ -112,118 +112,138 @@ INLINE double spec_exps_body(const float *l, int64_t n, double top, double scale
 VERSIONS(double, spec_exps, (const float *l, int64_t n, double top, double scale, float *w, double *blocks),
          (l, n, top, scale, w, blocks))
 
-// An edge is where a truncation falls: what is larger than value stays, and of
-// what equals it the first so many.
+// An edge is where a truncation falls: keys above at stay, and of those equal
+// to it the first so many.
 struct edge {
-  float value;
+  int32_t at;
   double ties;
 };
 
-#define BINS 2048
+#define BINS 1024
 
-// find_edge returns the edge above which the values hold at least need: of
-// their sum, or of their number where they are counted. It is a radix
-// selection: a histogram over the leading bits of the floats, which order
-// positive floats, then one over the bits that follow within the bin in which
-// the edge falls, until the bin is one value. floor is at most the least value.
-INLINE struct edge find_edge(const float *v, int64_t n, float floor, double need, int counted) {
+// find_edge returns the edge above which there is at least need: of keys, or of
+// the sum of the floats that they are the keys of. It is a radix selection: a
+// histogram over the leading bits, then one over the bits that follow within
+// the bin in which the edge falls, until the bin is one key. low is at most the
+// least key.
+INLINE struct edge find_edge(const int32_t *keys, int64_t n, int32_t low, double need, int counted) {
   double mass[BINS];
-  int32_t low = bits(floor), high = 0;
-  for (int64_t i = 0; i < n; i++) high = bits(v[i]) > high ? bits(v[i]) : high;
+  int32_t high = low;
+  for (int64_t i = 0; i < n; i++) high = keys[i] > high ? keys[i] : high;
   for (;;) {
-    int shift = 0;
-    while ((high - low) >> shift >= BINS) shift++;
-    memset(mass, 0, sizeof mass);
+    uint32_t range = (uint32_t)high - (uint32_t)low, shift = 0;
+    while (range >> shift >= BINS) shift++;
+    memset(mass, 0, ((range >> shift) + 1) * sizeof *mass);
     for (int64_t i = 0; i < n; i++) {
-      int32_t b = bits(v[i]);
-      if (b >= low && b <= high) mass[(b - low) >> shift] += counted ? 1.0 : (double)v[i];
+      uint32_t b = (uint32_t)keys[i] - (uint32_t)low;
+      if (b <= range) mass[b >> shift] += counted ? 1.0 : (double)from_bits(keys[i]);
     }
-    int32_t at = -1; // the lowest bin that is reached and not empty
+    uint32_t at = 0; // the lowest bin that is reached and not empty
     double above = 0, held = 0;
-    for (int32_t b = (high - low) >> shift; b >= 0 && held < need; b--) {
+    for (uint32_t b = (range >> shift) + 1; b-- > 0 && held < need;) {
       if (mass[b] <= 0) continue;
       above = held, held += mass[b], at = b;
     }
-    if (at < 0) return (struct edge){floor, (double)n};
-    low += at << shift;
-    if (shift == 0) return (struct edge){from_bits(low), ceil((need - above) / (counted ? 1.0 : (double)from_bits(low)))};
-    int32_t last = low + ((1 << shift) - 1);
-    high = last < high ? last : high;
+    low += (int32_t)(at << shift);
+    if (shift == 0) return (struct edge){low, ceil((need - above) / (counted ? 1.0 : (double)from_bits(low)))};
     need -= above;
+    uint32_t last = range - (at << shift), width = (1u << shift) - 1;
+    high = low + (int32_t)(last < width ? last : width);
   }
 }
 
 // keep drops what lies beyond the edge, in place, and returns what is left.
-INLINE int64_t keep(int32_t *ids, float *values, int64_t n, struct edge e) {
+INLINE int64_t keep(int32_t *ids, int32_t *keys, int64_t n, struct edge e) {
   int64_t kept = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (values[i] < e.value || (values[i] == e.value && e.ties-- <= 0)) continue;
-    ids[kept] = ids[i], values[kept++] = values[i];
+    if (keys[i] < e.at || (keys[i] == e.at && e.ties-- <= 0)) continue;
+    ids[kept] = ids[i], keys[kept++] = keys[i];
   }
   return kept;
 }
 
-// A group is what gather skips at once where nothing in it can stay.
-#define GROUP 64
-
-INLINE float largest(const float *w, int64_t n) {
-  float m = 0;
-  for (int64_t i = 0; i < n; i++) m = w[i] > m ? w[i] : m;
-  return m;
-}
-
-// gather lists the weights of at least floor, which is positive.
-INLINE int64_t gather(const float *w, int64_t n, float floor, int32_t *ids, float *values) {
-  int64_t found = 0;
-  for (int64_t j = 0; j < n; j += GROUP) {
-    int64_t m = n - j < GROUP ? n - j : GROUP;
-    if (largest(w + j, m) < floor) continue;
-    for (int64_t i = j; i < j + m; i++) {
-      ids[found] = (int32_t)i, values[found] = w[i];
-      found += w[i] >= floor;
-    }
+// gather lists the values whose keys are at least floor, by way of bit masks
+// of 32 of them: without a branch for every value.
+INLINE int64_t gather(const float *v, int64_t n, int32_t floor, int32_t *ids, int32_t *keys) {
+  int64_t found = 0, j = 0;
+  for (; j < n; j += 32) {
+    uint32_t mask = 0;
+    if (j + 32 <= n)
+      for (int i = 0; i < 32; i++) mask |= (uint32_t)(key(v[j + i]) >= floor) << i;
+    else
+      for (int i = 0; i < n - j; i++) mask |= (uint32_t)(key(v[j + i]) >= floor) << i;
+    for (; mask; mask &= mask - 1) ids[found++] = (int32_t)j + __builtin_ctz(mask);
   }
+  for (int64_t i = 0; i < found; i++) keys[i] = key(v[ids[i]]);
   return found;
 }
 
-INLINE int64_t spec_cut_body(float *w, int64_t n, double sum, int64_t k, double p, float floor, int32_t *ids,
-                             float *values, double *total) {
-  // No candidate is lost to the floor. The k-th largest weight is at least the
-  // k-th largest of the groups' maxima; and as many weights as there are, each
-  // below (1 - p) / n of the sum, make up no more than the mass that top-p may
-  // drop.
-  float low = from_bits(1);
-  if (k > 0) {
-    int64_t groups = 0;
-    for (int64_t j = 0; j < n; j += GROUP) values[groups++] = largest(w + j, n - j < GROUP ? n - j : GROUP);
-    if (k <= groups) low = find_edge(values, groups, 0, (double)k, 1).value;
-  } else {
-    if (p < 1) low = (float)((1 - p) * sum / (double)n * 0.999999);
-    if (low < floor) low = floor;
+#define GROUP 64
+
+INLINE int32_t largest(const float *v, int64_t n) {
+  int32_t most = INT32_MIN;
+  for (int64_t i = 0; i < n; i++) most = key(v[i]) > most ? key(v[i]) : most;
+  return most;
+}
+
+// top_k lists the k largest logits and all that tie with the k-th. The k-th
+// largest is no less than the k-th largest of the maxima of groups, so that
+// nothing below that has to be looked at.
+INLINE int64_t top_k(const float *l, int64_t n, int64_t k, int32_t *ids, int32_t *keys) {
+  int64_t groups = 0;
+  int32_t floor = 1 - INFINITE;
+  for (int64_t j = 0; j < n; j += GROUP) keys[groups++] = largest(l + j, n - j < GROUP ? n - j : GROUP);
+  if (k <= groups) {
+    int32_t kth = find_edge(keys, groups, -INFINITE, (double)k, 1).at;
+    floor = kth > floor ? kth : floor;
   }
-  if (bits(low) < 1) low = from_bits(1);
-  int64_t kept = gather(w, n, low, ids, values);
+  int64_t kept = gather(l, n, floor, ids, keys);
+  if (k >= kept) return kept;
+  struct edge e = find_edge(keys, kept, floor, (double)k, 1);
+  return keep(ids, keys, kept, (struct edge){e.at, (double)n});
+}
+
+INLINE int64_t spec_cut_body(const float *l, float *w, int64_t n, double sum, int64_t k, double p, float least, int32_t *ids,
+                             int32_t *keys, double *total) {
+  int32_t floor = bits(least) > 1 ? bits(least) : 1;
+  int64_t kept = 0;
   if (k > 0) {
-    if (k < kept) {
-      struct edge e = find_edge(values, kept, low, (double)k, 1);
-      kept = keep(ids, values, kept, (struct edge){e.value, (double)n});
-    }
+    int64_t listed = top_k(l, n, k, ids, keys);
     sum = 0;
-    for (int64_t i = 0; i < kept; i++) sum += values[i];
+    for (int64_t i = 0; i < listed; i++) {
+      float v = w[ids[i]];
+      ids[kept] = ids[i], keys[kept] = bits(v);
+      kept += v > 0;
+      sum += v;
+    }
+  } else {
+    // n weights, each below (1 - p) / n of the sum, make up no more than the
+    // mass that top-p drops: none of them can be in the nucleus. Mostly it lies
+    // far above that, which its own mass then shows.
+    double rare = (1 - p) * sum / (double)n * 0.999999;
+    for (double scale = 64; scale >= 1; scale /= 8) {
+      int32_t above = bits((float)(rare * scale));
+      kept = gather(w, n, above > floor ? above : floor, ids, keys);
+      if (above <= floor) break;
+      double held = 0;
+      for (int64_t i = 0; i < kept; i++) held += from_bits(keys[i]);
+      if (held >= p * sum) break;
+    }
   }
-  if (p < 1) kept = keep(ids, values, kept, find_edge(values, kept, low, p * sum, 0));
-  if (floor > 0) kept = keep(ids, values, kept, (struct edge){floor, (double)n});
+  if (p < 1) kept = keep(ids, keys, kept, find_edge(keys, kept, 1, p * sum, 0));
+  if (floor > 1) kept = keep(ids, keys, kept, (struct edge){floor, (double)n});
   memset(w, 0, (size_t)n * sizeof *w);
   *total = 0;
   for (int64_t i = 0; i < kept; i++) {
-    w[ids[i]] = values[i];
-    *total += values[i];
+    w[ids[i]] = from_bits(keys[i]);
+    *total += from_bits(keys[i]);
   }
   return kept;
 }
 VERSIONS(int64_t, spec_cut,
-         (float *w, int64_t n, double sum, int64_t k, double p, float floor, int32_t *ids, float *values, double *total),
-         (w, n, sum, k, p, floor, ids, values, total))
+         (const float *l, float *w, int64_t n, double sum, int64_t k, double p, float least, int32_t *ids, int32_t *keys,
+          double *total),
+         (l, w, n, sum, k, p, least, ids, keys, total))
 
 INLINE double spec_overlap_body(const float *p, double p_sum, const float *q, double q_sum, int64_t n) {
   double ip = 1 / p_sum, iq = 1 / q_sum, sum = 0;

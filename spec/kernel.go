@@ -12,8 +12,8 @@ type kernel interface {
 	// blockLen to blocks, and returns the sum of all. What is below 2^-126.5
 	// is zero.
 	exps(logits []float32, top, scale float64, w []float32, blocks []float64) float64
-	// cut truncates d, whose weights lie between 0 and 1 with the largest 1.
-	cut(d *Dist, t truncation)
+	// cut truncates d, made of logits by exps with the largest weight 1.
+	cut(d *Dist, logits []float32, t truncation)
 	// overlap returns the sum of min(p, q).
 	overlap(p, q *Dist) float64
 	// surplus writes the sums of (q - p)+ over blocks to blocks and returns
@@ -23,7 +23,7 @@ type kernel interface {
 
 // truncation is what cut does, in this order.
 type truncation struct {
-	k     int     // keep the k largest and their ties; 0: all
+	k     int     // keep the k largest logits and their ties; 0: all
 	p     float64 // keep the nucleus of this mass; 1: all
-	floor float32 // keep weights of at least this
+	least float32 // keep weights of at least this
 }

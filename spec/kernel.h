@@ -12,7 +12,7 @@
 
 int64_t spec_peak(const float *l, int64_t n);
 double spec_exps(const float *l, int64_t n, double top, double scale, float *w, double *blocks);
-int64_t spec_cut(float *w, int64_t n, double sum, int64_t k, double p, float floor, int32_t *ids, float *values,
-                 double *total);
+int64_t spec_cut(const float *l, float *w, int64_t n, double sum, int64_t k, double p, float least, int32_t *ids,
+                 int32_t *keys, double *total);
 double spec_overlap(const float *p, double p_sum, const float *q, double q_sum, int64_t n);
 double spec_surplus(const float *p, double p_sum, const float *q, double q_sum, int64_t n, double *blocks);

@@ -19,8 +19,6 @@ package spec
 */
 import "C"
 
-import "slices"
-
 // native is the kernel of kernel.c. C sees Go's slices for the length of a
 // call and keeps nothing.
 type native struct{}
@@ -43,13 +41,12 @@ func (native) exps(logits []float32, top, scale float64, w []float32, blocks []f
 	return float64(C.spec_exps(cFloats(logits), C.int64_t(len(logits)), C.double(top), C.double(scale), cFloats(w), (*C.double)(&blocks[0])))
 }
 
-func (native) cut(d *Dist, t truncation) {
+func (native) cut(d *Dist, logits []float32, t truncation) {
 	n := len(d.W)
-	d.ids = slices.Grow(d.ids[:0], n)[:n]
-	d.values = slices.Grow(d.values[:0], n)[:n]
+	d.ids, d.keys = grow(d.ids, n), grow(d.keys, n)
 	var sum C.double
-	kept := C.spec_cut(cFloats(d.W), C.int64_t(n), C.double(d.Sum), C.int64_t(t.k), C.double(t.p), C.float(t.floor),
-		(*C.int32_t)(&d.ids[0]), cFloats(d.values), &sum)
+	kept := C.spec_cut(cFloats(logits), cFloats(d.W), C.int64_t(n), C.double(d.Sum), C.int64_t(t.k), C.double(t.p), C.float(t.least),
+		(*C.int32_t)(&d.ids[0]), (*C.int32_t)(&d.keys[0]), &sum)
 	d.ids, d.Sum = d.ids[:kept], float64(sum)
 }
 

@@ -4,7 +4,7 @@ import "slices"
 
 // cut selects by comparing: a quickselect by rank for top-k and one by mass
 // for top-p, linear where a sort is not.
-func (plain) cut(d *Dist, t truncation) {
+func (plain) cut(d *Dist, logits []float32, t truncation) {
 	d.ids = slices.Grow(d.ids[:0], len(d.W))
 	for i, w := range d.W {
 		if w > 0 {
@@ -12,8 +12,8 @@ func (plain) cut(d *Dist, t truncation) {
 		}
 	}
 	if t.k > 0 && t.k < len(d.ids) {
-		least := d.kthLargest(t.k)
-		d.drop(func(w float32) bool { return w < least })
+		least := kthLargest(logits, d.ids, t.k)
+		d.drop(func(i int32) bool { return logits[i] < least })
 		d.Sum = d.sum(d.ids)
 	}
 	if t.p < 1 {
@@ -23,17 +23,17 @@ func (plain) cut(d *Dist, t truncation) {
 		}
 		d.ids = d.ids[:kept]
 	}
-	if t.floor > 0 {
-		d.drop(func(w float32) bool { return w < t.floor })
+	if t.least > 0 {
+		d.drop(func(i int32) bool { return d.W[i] < t.least })
 	}
 	slices.Sort(d.ids)
 	d.Sum = d.sum(d.ids)
 }
 
-// drop takes the weights that below holds of out of d.ids, and zeroes them.
-func (d *Dist) drop(below func(float32) bool) {
+// drop takes the tokens that below holds of out of d.ids.
+func (d *Dist) drop(below func(i int32) bool) {
 	d.ids = slices.DeleteFunc(d.ids, func(i int32) bool {
-		if below(d.W[i]) {
+		if below(i) {
 			d.W[i] = 0
 			return true
 		}
@@ -49,12 +49,12 @@ func (d *Dist) sum(ids []int32) float64 {
 	return sum
 }
 
-// kthLargest returns the k-th largest weight of d.ids, and reorders them.
-func (d *Dist) kthLargest(k int) float32 {
-	in := d.ids
+// kthLargest returns the k-th largest of the values at ids, and reorders ids.
+func kthLargest(v []float32, ids []int32, k int) float32 {
+	in := ids
 	for {
-		pivot := d.pivot(in)
-		above, equal := d.partition(in, pivot)
+		pivot := median(v, in)
+		above, equal := partition(v, in, pivot)
 		switch {
 		case k <= above:
 			in = in[:above]
@@ -72,8 +72,8 @@ func (d *Dist) kthLargest(k int) float32 {
 func (d *Dist) nucleus(need float64) (kept int) {
 	in := d.ids
 	for len(in) > 0 {
-		pivot := d.pivot(in)
-		above, equal := d.partition(in, pivot)
+		pivot := median(d.W, in)
+		above, equal := partition(d.W, in, pivot)
 		mass := d.sum(in[:above])
 		if mass >= need {
 			in = in[:above]
@@ -99,24 +99,24 @@ func (d *Dist) nucleus(need float64) (kept int) {
 	return kept
 }
 
-// pivot is the median of the first, middle and last weight: deterministic, so
-// that equal inputs are cut equally.
-func (d *Dist) pivot(in []int32) float32 {
-	a, b, c := d.W[in[0]], d.W[in[len(in)/2]], d.W[in[len(in)-1]]
+// median is that of the first, middle and last value: deterministic, so that
+// equal inputs are cut equally.
+func median(v []float32, in []int32) float32 {
+	a, b, c := v[in[0]], v[in[len(in)/2]], v[in[len(in)-1]]
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// partition reorders in to: larger than the pivot, equal to it, smaller. It
-// returns the lengths of the first two parts.
-func (d *Dist) partition(in []int32, pivot float32) (above, equal int) {
+// partition reorders in by its values: larger than the pivot, equal to it,
+// smaller. It returns the lengths of the first two parts.
+func partition(v []float32, in []int32, pivot float32) (above, equal int) {
 	lo, mid, hi := 0, 0, len(in)
 	for mid < hi {
-		switch w := d.W[in[mid]]; {
-		case w > pivot:
+		switch x := v[in[mid]]; {
+		case x > pivot:
 			in[lo], in[mid] = in[mid], in[lo]
 			lo++
 			mid++
-		case w < pivot:
+		case x < pivot:
 			hi--
 			in[mid], in[hi] = in[hi], in[mid]
 		default:

@@ -19,7 +19,7 @@ func (s *Sampling) warp(k kernel, logits []float32, d *Dist) error {
 	d.Sum = k.exps(logits, float64(logits[at]), s.scale(), d.W, d.blocks)
 	d.form = blocked
 	if t := s.truncation(len(logits)); t != (truncation{p: 1}) {
-		k.cut(d, t)
+		k.cut(d, logits, t)
 		d.form = sparse
 	}
 	return nil
@@ -34,9 +34,9 @@ func (s *Sampling) scale() float64 {
 }
 
 func (s *Sampling) truncation(vocab int) truncation {
-	t := truncation{p: 1, floor: float32(s.MinP)}
-	if float64(t.floor) < s.MinP {
-		t.floor = math.Nextafter32(t.floor, 2)
+	t := truncation{p: 1, least: float32(s.MinP)}
+	if float64(t.least) < s.MinP {
+		t.least = math.Nextafter32(t.least, 2)
 	}
 	if s.TopK < vocab {
 		t.k = s.TopK

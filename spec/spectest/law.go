@@ -6,6 +6,7 @@ package spectest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/draftmill/draftmill/spec"
@@ -14,7 +15,10 @@ import (
 // grid is how many points the search for steps starts from. A step function
 // with a piece narrower than 1/grid could hide it; laws of small vocabularies
 // with probabilities well above that are safe.
-const grid = 48
+const grid = 32
+
+// bisections brings a step to within 2^-45 of where it is.
+const bisections = 40
 
 // Law returns the probability of every output of run, integrated over all the
 // coins that it asks for. run must be a pure function of its coins and each
@@ -34,14 +38,19 @@ func Law(run func(*Coins) string) map[string]float64 {
 
 // Coins is the supply of one run.
 type Coins struct {
-	fixed []float64          // by order of first use
-	known map[string]float64 // by purpose and position
-	trace strings.Builder    // what was noted since the last fixed coin was given
+	fixed []float64       // by order of first use
+	asked []coin          // the coins they were given for
+	trace strings.Builder // what was noted since the last fixed coin was given
+}
+
+type coin struct {
+	purpose  spec.Purpose
+	position int
 }
 
 // Note makes a fact of the run observable to [Law].
 func (c *Coins) Note(fact ...any) {
-	if len(c.known) == len(c.fixed) {
+	if len(c.asked) == len(c.fixed) {
 		fmt.Fprintln(&c.trace, fact...)
 	}
 }
@@ -49,16 +58,15 @@ func (c *Coins) Note(fact ...any) {
 // Uniform implements [spec.Uniforms]. At the first coin beyond the fixed ones
 // it ends the run.
 func (c *Coins) Uniform(purpose spec.Purpose, position int) float64 {
-	key := fmt.Sprintf("coin %d at %d", purpose, position)
-	if u, ok := c.known[key]; ok {
-		return u
+	asks := coin{purpose, position}
+	if i := slices.Index(c.asked, asks); i >= 0 {
+		return c.fixed[i]
 	}
-	if len(c.known) == len(c.fixed) {
-		panic(question(c.trace.String() + key))
+	if len(c.asked) == len(c.fixed) {
+		panic(question(fmt.Sprint(c.trace.String(), asks)))
 	}
-	u := c.fixed[len(c.known)]
-	c.known[key] = u
-	return u
+	c.asked = append(c.asked, asks)
+	return c.fixed[len(c.asked)-1]
 }
 
 type question string
@@ -75,7 +83,7 @@ func observe(run func(*Coins) string, fixed []float64) (act string, asks bool) {
 			act, asks = string(q), true
 		}
 	}()
-	return run(&Coins{fixed: fixed, known: map[string]float64{}}), false
+	return run(&Coins{fixed: fixed}), false
 }
 
 func explore(run func(*Coins) string, fixed []float64, weight float64, law map[string]float64) {
@@ -94,7 +102,7 @@ func explore(run func(*Coins) string, fixed []float64, weight float64, law map[s
 		}
 		for now := at(u); now != act; {
 			a, b := lo, u // act holds at a and no longer at b
-			for range 60 {
+			for range bisections {
 				if mid := a + (b-a)/2; at(mid) == act {
 					a = mid
 				} else {
