@@ -36,7 +36,7 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 			Template: template, Limit: cfg.Limit,
 		},
 		ShardRows: cfg.ShardRows,
-		Sampling:  spec.Sampling{Temperature: cfg.Sampling.Temperature, TopK: cfg.Sampling.TopK, TopP: cfg.Sampling.TopP},
+		Sampling:  sampling(cfg.Sampling),
 		Seed:      cfg.Sampling.Seed, Samples: cfg.Sampling.N,
 		MaxNewTokens: cfg.Sampling.MaxNewTokens, Stop: cfg.Sampling.Stop,
 	}
@@ -48,7 +48,16 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 		return nil, place, err
 	}
 	job.Target = model(target)
+	if _, err := spec.NewChain(job.Sampling, target.Vocab, target.EOS); err != nil {
+		return nil, place, configs.Usagef("sampling with the target %s: %w", cfg.Target, err)
+	}
+	if cfg.ORT.Context < target.Context { // else it bounds nothing
+		job.Context = cfg.ORT.Context
+	}
 	if job.Has(pipeline.SpS) {
+		if job.Rule, err = spec.ParseRule(cfg.Rule); err != nil {
+			return nil, place, configs.Usagef("rule: %w", err)
+		}
 		draft, err := models.Describe(cfg.Draft)
 		if err != nil {
 			return nil, place, err
@@ -58,6 +67,9 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 		}
 		ref := model(draft)
 		job.Draft, job.K = &ref, cfg.K
+	}
+	if least := job.K + 2; job.Context > 0 && job.Context < least {
+		return nil, place, configs.Usagef("ort.context: want %d or more for a prompt and a loop with k %d, got %d", least, job.K, job.Context)
 	}
 	if job.Name == "" {
 		if job.Name, err = job.DefaultName(); err != nil {

@@ -29,8 +29,12 @@ type Models struct {
 type entry struct {
 	bundle    *ort.Bundle
 	tokenizer *tokenize.Tokenizer
-	model     *ort.Model // nil until it is loaded
-	tested    int        // S of the widest self-test passed
+	loaded    map[int]*loaded // by the most tokens of a sequence; 0: the model's own
+}
+
+type loaded struct {
+	model  *ort.Model
+	tested int // S of the widest self-test passed
 }
 
 // NewModels makes an empty store; nothing is loaded yet.
@@ -90,7 +94,7 @@ func (m *Models) Open(overrides pipeline.Place) OpenFunc {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		var none pipeline.Pair
-		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1)
+		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1, job.Context)
 		if err != nil {
 			return none, nil, fmt.Errorf("open the target: %w", err)
 		}
@@ -98,7 +102,7 @@ func (m *Models) Open(overrides pipeline.Place) OpenFunc {
 		if mode == pipeline.ArS || job.Draft == nil {
 			return pair, func() { m.closed(target) }, nil
 		}
-		draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, 2)
+		draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, 2, job.Context)
 		if err != nil {
 			m.closed(target)
 			return none, nil, fmt.Errorf("open the draft: %w", err)
@@ -109,8 +113,9 @@ func (m *Models) Open(overrides pipeline.Place) OpenFunc {
 }
 
 // decoder makes a decoder over the model in dir, which must be the one that
-// the job names. s is the number of tokens that one pass will have to score.
-func (m *Models) decoder(dir string, want pipeline.Model, s int) (*ort.Decoder, *entry, error) {
+// the job names. s is the number of tokens that one pass will have to score,
+// context the most of a sequence, or 0.
+func (m *Models) decoder(dir string, want pipeline.Model, s, context int) (*ort.Decoder, *entry, error) {
 	e, err := m.read(dir)
 	if err != nil {
 		return nil, nil, err
@@ -119,10 +124,11 @@ func (m *Models) decoder(dir string, want pipeline.Model, s int) (*ort.Decoder, 
 		return nil, nil, fmt.Errorf("model folder %s has digest %.12s, the job was submitted with %s of digest %.12s; put that model there, or name its folder in this worker's configuration",
 			dir, e.bundle.Digest, want.Name, want.Digest)
 	}
-	if err := m.load(e, s); err != nil {
+	model, err := m.load(e, s, context)
+	if err != nil {
 		return nil, nil, err
 	}
-	d, err := e.model.NewDecoder()
+	d, err := model.NewDecoder()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,38 +151,45 @@ func (m *Models) read(dir string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{bundle: bundle, tokenizer: tokenizer}
+	e := &entry{bundle: bundle, tokenizer: tokenizer, loaded: map[int]*loaded{}}
 	m.known[abs] = e
 	return e, nil
 }
 
-func (m *Models) load(e *entry, s int) error {
+func (m *Models) load(e *entry, s, context int) (*ort.Model, error) {
 	if !m.inited {
 		lib, err := library.Find(m.library)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := ort.Init(lib); err != nil {
-			return err
+			return nil, err
 		}
 		m.inited = true
 		m.log.Debug("ONNX Runtime loaded", "version", ort.Version(), "library", lib)
 	}
-	if e.model == nil {
-		model, err := ort.Load(e.bundle, m.options)
+	if context >= e.bundle.Context {
+		context = 0
+	}
+	l := e.loaded[context]
+	if l == nil {
+		options := m.options
+		options.Context = context
+		model, err := ort.Load(e.bundle, options)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		e.model = model
-		m.log.Debug("model loaded", "model", e.bundle.String())
+		l = &loaded{model: model}
+		e.loaded[context] = l
+		m.log.Debug("model loaded", "model", e.bundle.String(), "context", model.Context())
 	}
-	if e.tested < s {
-		if err := e.model.SelfTest(s); err != nil {
-			return err
+	if l.tested < s {
+		if err := l.model.SelfTest(s); err != nil {
+			return nil, err
 		}
-		e.tested = s
+		l.tested = s
 	}
-	return nil
+	return l.model, nil
 }
 
 func (m *Models) closed(d *ort.Decoder) {
@@ -190,11 +203,10 @@ func (m *Models) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.known {
-		if e.model == nil {
-			continue
-		}
-		if err := e.model.Close(); err != nil {
-			m.log.Warn("close a model", "err", err)
+		for _, l := range e.loaded {
+			if err := l.model.Close(); err != nil {
+				m.log.Warn("close a model", "err", err)
+			}
 		}
 	}
 	m.known = map[string]*entry{}
