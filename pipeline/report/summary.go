@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/theory"
@@ -70,7 +71,10 @@ func Summarize(job *storage.Job) (*Summary, error) {
 	if err := json.Unmarshal(job.Spec(), &j); err != nil {
 		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
 	}
-	rule := j.Rule.For(j.Sampling)
+	var rule spec.Rule // that of a job that does not speculate is of no consequence
+	if slices.Contains(j.Modes, "sps") {
+		rule = j.Rule.For(j.Sampling)
+	}
 	s := &Summary{
 		Job: job.Name(), Dir: job.Dir(), K: j.K, Lookahead: j.Lookahead,
 		Rule: j.Rule.String(), Lossy: rule.Lossy(), Bound: rule.Bound(), Modes: map[string]*Mode{},

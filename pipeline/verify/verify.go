@@ -71,7 +71,7 @@ func Job(folder *storage.Job) (*Counts, error) {
 		counts.Rows = files.plan.Rows
 	}
 	r := &replay{
-		folder: folder, job: job, files: files, rule: job.Rule.For(job.Sampling), chosen: job.Lookahead == spec.AutoLookahead,
+		folder: folder, job: job, files: files, rule: job.EffectiveRule(), chosen: job.Lookahead == spec.AutoLookahead,
 		ends: ends{job: job, last: map[int32]place{}},
 	}
 	if err := r.learn(); err != nil {
@@ -114,6 +114,9 @@ func specification(folder *storage.Job) (*pipeline.Job, error) {
 	}
 	if job.Name != folder.Name() {
 		return nil, failed("job.json", "it is of job %s, its specification of job %s", folder.Name(), job.Name)
+	}
+	if rule := job.EffectiveRule(); rule.Lossy() != (job.Lossy != "") {
+		return nil, failed("job.json", "its rule %s is %s; its specification says %q", job.Rule, rule.Bound(), job.Lossy)
 	}
 	return &job, nil
 }

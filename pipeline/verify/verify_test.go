@@ -383,7 +383,12 @@ func TestAnotherRule(t *testing.T) {
 		if err := json.Unmarshal(data, &file); err != nil {
 			t.Fatal(err)
 		}
-		file["spec"].(map[string]any)["rule"] = c.claimed
+		spec := file["spec"].(map[string]any)
+		spec["rule"] = c.claimed
+		delete(spec, "lossy")
+		if rule(c.claimed).Lossy() {
+			spec["lossy"] = rule(c.claimed).Bound()
+		}
 		if data, err = json.Marshal(file); err != nil {
 			t.Fatal(err)
 		}
@@ -395,6 +400,18 @@ func TestAnotherRule(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantFailure(t, again, c.decided+" called "+c.claimed, "loops/mode=sps/", c.want)
+	}
+}
+
+// TestLossyIsSaid: a specification cannot keep quiet about a lossy rule.
+func TestLossyIsSaid(t *testing.T) {
+	for name, said := range map[string]string{"lenient:0.5": "", "rejection": `, "lossy": "LOSSY"`} {
+		folder, err := storage.CreateJob(t.TempDir(), "quiet", fmt.Appendf(nil, `{"name": "quiet", "modes": ["sps"], "shard_rows": 1,
+			"draft": {}, "k": 1, "samples": 1, "max_new_tokens": 1, "sampling": {"temperature": 1}, "rule": %q%s}`, name, said))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantFailure(t, folder, name, "job.json: its rule "+name)
 	}
 }
 
