@@ -41,8 +41,14 @@ type Config struct {
 	// named and no draft.
 	Target string `mapstructure:"target"`
 	Draft  string `mapstructure:"draft"`
+	// Drafter says what drafts; see [Config.DrafterSpec].
+	Drafter string `mapstructure:"drafter"`
 	// K is the lookahead, the number of tokens drafted per loop: 0 to 64.
 	K int `mapstructure:"k"`
+	// Lookahead is [LookaheadFixed] for always K, [LookaheadAuto] for what
+	// promises the most speed, up to K, or confidence:X for up to K while
+	// tokens have probability X.
+	Lookahead string `mapstructure:"lookahead"`
 	// Rule decides over drafted tokens: rejection, match, lenient:L or
 	// capped:B with 0 < L, B <= 1.
 	Rule string `mapstructure:"rule"`
@@ -160,7 +166,10 @@ func (c Config) Modes() []string {
 }
 
 // NeedsDraft reports whether a mode to run needs a draft model.
-func (c Config) NeedsDraft() bool { return c.Mode != ModeArS }
+func (c Config) NeedsDraft() bool {
+	d, err := c.DrafterSpec()
+	return c.Mode != ModeArS && (d.Model || err != nil)
+}
 
 // TemplateText returns the template's text: that of the file named after a
 // leading '@', else the value itself. It is Go's text/template over the row's

@@ -74,6 +74,9 @@ func Load(fs *pflag.FlagSet) (Config, error) {
 	if c.IsSet("draft") && !c.IsSet("target") {
 		c.Target = ""
 	}
+	if c.Lookahead != LookaheadFixed && !c.IsSet("k") {
+		c.K = adaptiveK
+	}
 	return c, nil
 }
 

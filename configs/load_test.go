@@ -116,7 +116,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Dataset: "rows.jsonl", PromptColumn: "question", IDColumn: "key",
 		Template: "Q: {{.question}}\nA:", Limit: 20, ShardRows: 3,
 		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
-		Target: "big", Draft: "small", K: 0, Rule: "lenient:0.5",
+		Target: "big", Draft: "small", Drafter: "model+lookup:5", K: 0, Lookahead: "confidence:0.25", Rule: "lenient:0.5",
 		Sampling: Sampling{
 			Temperature: 0, TopK: 40, TopP: 0.95, Seed: 18446744073709551615, N: 16, MaxNewTokens: 64,
 			MinP: 0.05, RepetitionPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: -0.25,
@@ -334,6 +334,61 @@ func TestDemoDraftStaysWithDemoTarget(t *testing.T) {
 	for _, test := range tests {
 		if c := mustLoad(t, SubmitFlags, test.args...); c.Target != test.target || c.Draft != test.draft {
 			t.Errorf("%q: got target %q, draft %q", test.args, c.Target, c.Draft)
+		}
+	}
+}
+
+func TestDrafterSpec(t *testing.T) {
+	for text, want := range map[string]Drafter{
+		"model":                  {Model: true},
+		"ngram:a/b.ngram":        {Kind: "ngram", Table: "a/b.ngram"},
+		"ngram:c:d":              {Kind: "ngram", Table: "c:d"},
+		"lookup":                 {Kind: "lookup", N: 8},
+		"lookup:3":               {Kind: "lookup", N: 3},
+		"uniform":                {Kind: "uniform"},
+		"model+lookup":           {Model: true, Kind: "lookup", N: 8},
+		"model+ngram:model+more": {Model: true, Kind: "ngram", Table: "model+more"},
+		"model+uniform":          {Model: true, Kind: "uniform"},
+	} {
+		if got, err := mustLoad(t, SubmitFlags, "--drafter", text).DrafterSpec(); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "Model", "model+", "model+model", "+lookup", "ngram", "ngram:", "lookup:", "lookup:-1", "lookup:x", "uniform:1", "lookup+model"} {
+		if got, err := mustLoad(t, SubmitFlags, "--drafter", text).DrafterSpec(); err == nil {
+			t.Errorf("%q is taken as %+v", text, got)
+		}
+	}
+}
+
+func TestWhatNeedsADraft(t *testing.T) {
+	for _, test := range []struct {
+		drafter, mode string
+		want          bool
+	}{
+		{"model", "both", true}, {"model", "ars", false}, {"lookup", "sps", false}, {"uniform", "both", false},
+		{"model+lookup", "sps", true}, {"ngram:x", "both", false}, {"nonsense", "both", true},
+	} {
+		if c := mustLoad(t, SubmitFlags, "--drafter", test.drafter, "--mode", test.mode); c.NeedsDraft() != test.want {
+			t.Errorf("%+v: needs a draft: %v", test, c.NeedsDraft())
+		}
+	}
+}
+
+func TestAdaptiveLookaheadHasRoom(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want int
+	}{
+		{nil, 4},
+		{[]string{"--lookahead", "fixed"}, 4},
+		{[]string{"--lookahead", "auto"}, 8},
+		{[]string{"--lookahead", "confidence:0.4"}, 8},
+		{[]string{"--lookahead", "auto", "--k", "4"}, 4},
+		{[]string{"--config", "humaneval.yaml", "--lookahead", "auto"}, 4}, // which sets k
+	} {
+		if c := mustLoad(t, SubmitFlags, test.args...); c.K != test.want {
+			t.Errorf("%q: k is %d, want %d", test.args, c.K, test.want)
 		}
 	}
 }

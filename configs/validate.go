@@ -109,6 +109,8 @@ func (p *problems) submitValues() {
 		"want a draft model for mode %s; name its folder with --draft, or use --mode ars", c.Mode)
 	p.must(c.K >= 0 && c.K <= MaxK, "k", "want 0 to %d, got %d", MaxK, c.K)
 	p.rule()
+	p.drafter()
+	p.lookahead()
 	// Each comparison is false for NaN.
 	p.must(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64, "sampling.temperature", "want 0 (greedy) or more, got %v", s.Temperature)
 	p.must(s.TopP > 0 && s.TopP <= 1, "sampling.top_p", "want more than 0 and at most 1 (off), got %v", s.TopP)
@@ -153,6 +155,7 @@ func (p *problems) finite(path string, value float64) {
 func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
 func (p *problems) workerValues() {
+	p.drafter()
 	p.must(p.c.NATS.URL != "", "nats.url", "want a NATS server; name it with --nats")
 	p.must(p.c.Target != "", "target", "want a target model beside the draft; name its folder with --target")
 }
@@ -184,6 +187,9 @@ func (p *problems) files() {
 	p.folder("target", c.Target, "name a model folder with --target")
 	if c.IsSet("draft") || c.NeedsDraft() {
 		p.folder("draft", c.Draft, "name a model folder with --draft")
+	}
+	if d, err := c.DrafterSpec(); err == nil {
+		p.file("drafter", d.Table)
 	}
 	p.file("ort.library", c.ORT.Library)
 	p.file("nats.credentials", c.NATS.Credentials)
