@@ -13,28 +13,41 @@ import (
 // tokens after past cached ones: inputs, caches and outputs stay bound, and a
 // loop in C does nothing but run. It is the floor that the engine's overhead is
 // measured against, and the cost t(S) of the theory of speculative sampling.
-func (m *Model) BareRun(past, s, n int) (time.Duration, error) {
-	mean, err := m.bareRun(past, s, n)
+func (m *Model) BareRun(past, s, n int) (time.Duration, error) { return m.BareLanes(1, past, s, n) }
+
+// BareLanes is BareRun for runs of several lanes, at most m.Lanes().
+func (m *Model) BareLanes(lanes, past, s, n int) (time.Duration, error) {
+	mean, err := m.bareRun(lanes, past, s, n)
 	if err != nil {
 		return 0, fmt.Errorf("bare run of %s: %w", m.bundle.Dir, err)
 	}
 	return mean, nil
 }
 
-func (m *Model) bareRun(past, s, n int) (time.Duration, error) {
-	if past < 0 || s < 1 || n < 1 {
-		return 0, fmt.Errorf("%d runs of %d tokens after %d", n, s, past)
+func (m *Model) bareRun(lanes, past, s, n int) (time.Duration, error) {
+	if past < 0 || s < 1 || n < 1 || lanes < 1 || lanes > m.Lanes() {
+		return 0, fmt.Errorf("%d runs of %d tokens after %d in %d lanes of %d", n, s, past, lanes, m.Lanes())
 	}
 	d, err := m.NewDecoder()
 	if err != nil {
 		return 0, err
 	}
 	defer d.Close()
-	slot, err := d.Alloc()
-	if err != nil {
-		return 0, err
+	var slots, pasts []int
+	var tokens [][]int32
+	for lane := range lanes {
+		slot, err := d.Alloc()
+		if err != nil {
+			return 0, err
+		}
+		if err := d.fill(slot, past); err != nil {
+			return 0, err
+		}
+		slots, pasts = append(slots, slot), append(pasts, past)
+		tokens = append(tokens, selfTestTokens(lane+s, d.Vocab())[lane:])
 	}
-	if err := d.fill(slot, past, s); err != nil {
+	// What this binds stays bound.
+	if _, err := d.Forward(context.Background(), slots, pasts, tokens); err != nil {
 		return 0, err
 	}
 	loop := func(n int) error { return goError(C.dm_loop(d.runtime, d.run(), C.size_t(n))) }
@@ -48,20 +61,15 @@ func (m *Model) bareRun(past, s, n int) (time.Duration, error) {
 	return time.Since(start) / time.Duration(n), nil
 }
 
-// fill caches past tokens in the slot, piece by piece, and feeds s more, which
-// stay bound.
-func (d *Decoder) fill(slot, past, s int) error {
+// fill caches past tokens in the slot, piece by piece.
+func (d *Decoder) fill(slot, past int) error {
 	const piece = 64
-	tokens := selfTestTokens(past+s, d.Vocab())
-	for from := 0; from < past+s; {
+	tokens := selfTestTokens(past, d.Vocab())
+	for from := 0; from < past; from += piece {
 		to := min(from+piece, past)
-		if from == past {
-			to = past + s
-		}
 		if _, err := d.Forward(context.Background(), []int{slot}, []int{from}, [][]int32{tokens[from:to]}); err != nil {
 			return err
 		}
-		from = to
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func BenchmarkForward(b *testing.B) {
 				past := min(100, m.Context()-s)
 				d := decoderT(b, m)
 				sequence := sequenceT(b, d)
-				if err := d.fill(sequence.slot, past, s); err != nil {
+				if err := d.fill(sequence.slot, past); err != nil {
 					b.Fatal(err)
 				}
 				slots, pasts, tokens := []int{sequence.slot}, []int{past}, [][]int32{selfTestTokens(s, m.Vocab())}

@@ -18,6 +18,8 @@ func TestOpenBundle(t *testing.T) {
 		"growing":  {Contract: Growing, EOS: []int32{2}, BOS: 1},
 		"float16":  {Contract: Growing, EOS: []int32{2}, BOS: 1},
 		"bfloat16": {Contract: GQA, EOS: []int32{2, 3}, BOS: 1},
+
+		"gqa-float16": {Contract: GQA, EOS: []int32{2, 3}, BOS: 1},
 	} {
 		b := openBundleT(t, modelDir(name))
 		if b.Contract != want.Contract || !slices.Equal(b.EOS, want.EOS) || b.BOS != want.BOS {
@@ -30,7 +32,7 @@ func TestOpenBundle(t *testing.T) {
 			t.Errorf("%s: tokenizer %s, digest %q, %d bytes", name, b.Tokenizer, b.Digest, b.Bytes)
 		}
 		bytes := 2 * 2 * 2 * 16 * 4
-		if name == "float16" {
+		if name == "float16" || name == "gqa-float16" {
 			bytes /= 2
 		}
 		if b.CacheBytesPerToken() != bytes {

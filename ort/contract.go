@@ -26,6 +26,7 @@ type elementType int32
 
 const (
 	float32Type  elementType = 1
+	int32Type    elementType = 6
 	int64Type    elementType = 7
 	float16Type  elementType = 10
 	bfloat16Type elementType = 16
@@ -51,11 +52,22 @@ func (t elementType) float() bool {
 }
 
 // size is the number of bytes of one element of a float type.
-func (t elementType) size() int {
-	if t == float32Type {
+func (t elementType) size() int { return t.width() }
+
+// width is the number of bytes of one element, 0 for types that are not made of
+// whole bytes, or not known here.
+func (t elementType) width() int {
+	switch t {
+	case 2, 3, 9: // uint8, int8, bool
+		return 1
+	case float16Type, bfloat16Type:
+		return 2
+	case float32Type, int32Type:
 		return 4
+	case int64Type:
+		return 8
 	}
-	return 2
+	return 0
 }
 
 // layout is a decoder graph as the engine sees it.

@@ -29,6 +29,7 @@ var ErrClosed = errors.New("decoder is closed")
 type Decoder struct {
 	model   *Model
 	runtime *C.dm_runtime
+	session unsafe.Pointer // OrtSession of one lane, the model's
 	options *yort.RunOptions
 	cancel  canceller
 	closing atomic.Bool
@@ -37,10 +38,11 @@ type Decoder struct {
 	closed bool
 	slots  []*slot
 	round  int64 // counts calls of Forward
+	lanes  laneMemory
 
 	// Memory that C reads during a run.
 	handles   block // dm_run_handles
-	ids       block // int64 [context], the tokens being fed
+	ids       block // int64 [context] at least, the tokens being fed
 	ones      block // int64 [context], all 1: the mask of any length
 	positions block // int64 [context], 0, 1, 2, ...
 	names     []*C.char
@@ -111,44 +113,49 @@ func (d *Decoder) prepare() (err error) {
 	for i := range length {
 		ones[i], positions[i] = 1, int64(i)
 	}
-	d.run().session = d.model.raw()
+	if d.session, err = d.model.sessions.of(1); err != nil {
+		return err
+	}
+	d.run().session = d.session
 	d.run().options = rawRunOptions(d.options)
-	d.nameViews(l)
-	return nil
+	d.layViews(l)
+	return d.prepareLanes()
 }
 
-// nameViews lays out the views: what changes from step to step is written into
+// layViews lays out the views: what changes from step to step is written into
 // them later, names and types are here for good.
-func (d *Decoder) nameViews(l *layout) {
+func (d *Decoder) layViews(l *layout) {
 	all := view[C.dm_view](&d.views, 0, 4+len(l.past)+len(l.present))
 	clear(all)
-	next := func(names []string, t elementType) []C.dm_view {
-		vs := all[:len(names):len(names)]
-		all = all[len(names):]
-		for i, name := range names {
-			cname := C.CString(name)
-			d.names = append(d.names, cname)
-			vs[i].name, vs[i]._type = cname, C.int32_t(t)
-		}
-		return vs
-	}
 	inputs := []string{"input_ids"}
-	if l.mask {
-		inputs = append(inputs, "attention_mask")
-	}
 	if l.positions {
 		inputs = append(inputs, "position_ids")
 	}
-	d.inputs = next(inputs, int64Type)
-	if l.mask {
-		d.mask = &d.inputs[1]
+	if l.mask { // last: runs of several lanes have none
+		inputs = append(inputs, "attention_mask")
 	}
+	d.inputs = d.nameViews(&all, inputs, int64Type)
 	if l.positions {
-		d.position = &d.inputs[len(inputs)-1]
+		d.position = &d.inputs[1]
 	}
-	d.output = next([]string{"logits"}, l.logits)
-	d.past = next(l.past, l.cache)
-	d.present = next(l.present, l.cache)
+	if l.mask {
+		d.mask = &d.inputs[len(inputs)-1]
+	}
+	d.output = d.nameViews(&all, []string{"logits"}, l.logits)
+	d.past = d.nameViews(&all, l.past, l.cache)
+	d.present = d.nameViews(&all, l.present, l.cache)
+}
+
+// nameViews takes the first views for tensors of these names.
+func (d *Decoder) nameViews(all *[]C.dm_view, names []string, t elementType) []C.dm_view {
+	vs := (*all)[:len(names):len(names)]
+	*all = (*all)[len(names):]
+	for i, name := range names {
+		cname := C.CString(name)
+		d.names = append(d.names, cname)
+		vs[i].name, vs[i]._type = cname, C.int32_t(t)
+	}
+	return vs
 }
 
 func (d *Decoder) run() *C.dm_run_handles { return (*C.dm_run_handles)(d.handles.data) }
@@ -184,7 +191,7 @@ func (d *Decoder) Alloc() (int, error) {
 
 // bindSlot gives a slot its binding and its cache.
 func (d *Decoder) bindSlot(s *slot) error {
-	if err := goError(C.dm_binding_new(d.runtime, d.run().session, &s.binding)); err != nil {
+	if err := goError(C.dm_binding_new(d.runtime, d.session, &s.binding)); err != nil {
 		return err
 	}
 	if d.model.bundle.Contract == GQA {
@@ -244,19 +251,27 @@ func (d *Decoder) forward(ctx context.Context, slots, past []int, tokens [][]int
 	if err := d.cancel.arm(ctx); err != nil {
 		return nil, err
 	}
-	perLane := len(tokens[0]) * d.Vocab()
-	if err := d.reserve(len(slots) * perLane); err != nil {
+	n, lanes := len(tokens[0]), d.model.Lanes()
+	perLane := n * d.Vocab()
+	if err := d.reserve(len(slots), n); err != nil {
 		return nil, err
 	}
-	for i, id := range slots {
-		if err := d.lane(d.slots[id], past[i], tokens[i], i*perLane); err != nil {
+	for from := 0; from < len(slots); from += lanes {
+		to := min(from+lanes, len(slots))
+		var err error
+		if to-from == 1 {
+			err = d.lane(d.slots[slots[from]], past[from], tokens[from], from*perLane)
+		} else {
+			err = d.together(slots[from:to], past[from:to], tokens[from:to], from*perLane)
+		}
+		if err != nil {
 			switch {
 			case ctx.Err() != nil:
 				return nil, ctx.Err()
 			case d.closing.Load():
 				return nil, ErrClosed
 			}
-			return nil, fmt.Errorf("slot %d, %d tokens after %d: %w", id, len(tokens[i]), past[i], err)
+			return nil, fmt.Errorf("%d tokens after %v in slots %v: %w", n, past[from:to], slots[from:to], err)
 		}
 	}
 	return d.float32s(len(slots) * perLane), nil
@@ -300,13 +315,18 @@ func (d *Decoder) check(slots, past []int, tokens [][]int32) error {
 	return nil
 }
 
-// reserve makes room for n logits.
-func (d *Decoder) reserve(n int) error {
-	logits := d.model.bundle.layout.logits
-	if err := d.grow(&d.logits, n*logits.size()); err != nil || logits == float32Type {
+// reserve makes room for n tokens and their logits in each of some slots.
+func (d *Decoder) reserve(slots, n int) error {
+	if lanes := min(slots, d.model.Lanes()); lanes > 1 {
+		if err := d.lanes.reserve(d, lanes, n); err != nil {
+			return err
+		}
+	}
+	all, logits := slots*n*d.Vocab(), d.model.bundle.layout.logits
+	if err := d.grow(&d.logits, all*logits.size()); err != nil || logits == float32Type {
 		return err
 	}
-	return d.grow(&d.wide, n*float32Type.size())
+	return d.grow(&d.wide, all*float32Type.size())
 }
 
 func (d *Decoder) grow(b *block, size int) (err error) {
@@ -339,8 +359,9 @@ func (d *Decoder) lane(s *slot, past int, tokens []int32, off int) error {
 	if err := s.cache.feed(past, n); err != nil {
 		return err
 	}
-	d.run().binding = s.binding
-	if err := goError(C.dm_forward(d.runtime, d.run(), &d.inputs[0], C.size_t(len(d.inputs)), &d.output[0], 1)); err != nil {
+	run := d.run()
+	run.session, run.binding = d.session, s.binding
+	if err := goError(C.dm_forward(d.runtime, run, &d.inputs[0], C.size_t(len(d.inputs)), &d.output[0], 1)); err != nil {
 		return err
 	}
 	s.cache.fed()
@@ -391,6 +412,7 @@ func (d *Decoder) free() error {
 	if d.options != nil {
 		err = errors.Join(d.cancel.disarm(), d.options.Destroy())
 	}
+	d.lanes.free(d.runtime)
 	for _, s := range d.slots {
 		s.free(d.runtime)
 	}

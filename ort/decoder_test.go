@@ -35,7 +35,7 @@ func TestGolden(t *testing.T) {
 	if err := json.Unmarshal(data, &golden); err != nil {
 		t.Fatal(err)
 	}
-	for name, tolerance := range map[string]float64{"gqa": 1e-5, "growing": 1e-5, "float16": 2e-3, "bfloat16": 4e-3} {
+	for name, tolerance := range map[string]float64{"gqa": 1e-5, "growing": 1e-5, "float16": 2e-3, "bfloat16": 4e-3, "gqa-float16": 5e-3} {
 		t.Run(name, func(t *testing.T) {
 			m := loadT(t, modelDir(name), Options{})
 			d := decoderT(t, m)

@@ -10,31 +10,38 @@ import "unsafe"
 // once as past and as present. The operator writes a token's entries at its
 // position and reads no further than the mask is long, so that a rollback needs
 // nothing: what lies behind the mask's end is overwritten before it is read.
-type gqaCache struct{ memory block }
-
-func (d *Decoder) newGQACache(s *slot) error {
-	b := d.model.bundle
-	elem := b.layout.cache.size()
-	region := aligned(b.KVHeads * d.Context() * b.HeadSize * elem)
-	memory, err := newBlock(d.runtime, region*len(d.past))
-	if err != nil {
-		return err
-	}
-	s.cache = &gqaCache{memory: memory}
-	for i := range d.past {
-		setView(&d.past[i], memory.at(i*region), elem, 1, b.KVHeads, d.Context(), b.HeadSize)
-		setView(&d.present[i], memory.at(i*region), elem, 1, b.KVHeads, d.Context(), b.HeadSize)
-	}
-	return d.bindCaches(s.binding)
+type gqaCache struct {
+	memory block
+	region int // bytes from one tensor to the next
 }
 
-// bindCaches binds the views past and present.
-func (d *Decoder) bindCaches(binding unsafe.Pointer) error {
-	n := C.size_t(len(d.past))
-	if err := goError(C.dm_bind(d.runtime, binding, &d.past[0], n, 0)); err != nil {
+func (d *Decoder) newGQACache(s *slot) (err error) {
+	b := d.model.bundle
+	c := &gqaCache{region: aligned(b.KVHeads * d.Context() * b.HeadSize * b.layout.cache.size())}
+	if c.memory, err = newBlock(d.runtime, c.region*len(d.past)); err != nil {
 		return err
 	}
-	return goError(C.dm_bind(d.runtime, binding, &d.present[0], n, 1))
+	s.cache = c
+	c.view(d, d.past, d.present)
+	return d.bindCaches(s.binding, d.past, d.present)
+}
+
+// view points the views of past and present at the cache.
+func (c *gqaCache) view(d *Decoder, past, present []C.dm_view) {
+	b := d.model.bundle
+	for i := range past {
+		for _, v := range []*C.dm_view{&past[i], &present[i]} {
+			setView(v, c.memory.at(i*c.region), b.layout.cache.size(), 1, b.KVHeads, d.Context(), b.HeadSize)
+		}
+	}
+}
+
+// bindCaches binds the views of past and present.
+func (d *Decoder) bindCaches(binding unsafe.Pointer, past, present []C.dm_view) error {
+	if err := goError(C.dm_bind(d.runtime, binding, &past[0], C.size_t(len(past)), 0)); err != nil {
+		return err
+	}
+	return goError(C.dm_bind(d.runtime, binding, &present[0], C.size_t(len(present)), 1))
 }
 
 func (c *gqaCache) feed(past, s int) error { return nil }

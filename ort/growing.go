@@ -45,7 +45,7 @@ func (c *growingCache) feed(past, s int) error {
 		setView(&d.past[i], from.at(i*c.region), elem, 1, b.KVHeads, past, b.HeadSize)
 		setView(&d.present[i], to.at(i*c.region), elem, 1, b.KVHeads, past+s, b.HeadSize)
 	}
-	return d.bindCaches(c.binding)
+	return d.bindCaches(c.binding, d.past, d.present)
 }
 
 func (c *growingCache) fed() {

@@ -88,6 +88,11 @@ func TestCancel(t *testing.T) {
 func TestClose(t *testing.T) {
 	eachModel(t, func(t *testing.T, m *Model) {
 		before := liveBytes.Load()
+		if w := m.sessions.weights; w != nil {
+			for _, x := range w.tensors { // they go with the model
+				before -= int64(x.own.size)
+			}
+		}
 		d, err := m.NewDecoder()
 		if err != nil {
 			t.Fatal(err)
@@ -282,6 +287,7 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		{"device", Options{Device: "abacus"}, `device "abacus" is not known: use cpu`},
 		{"threads", Options{Threads: -1}, "-1 threads"},
+		{"lanes", Options{Lanes: -1}, "-1 lanes"},
 		{"context", Options{Context: -1}, "context of -1 tokens"},
 		{"session option", Options{SessionConfig: map[string]string{"": "1"}}, "session option =1"},
 	} {
@@ -322,6 +328,12 @@ func TestBareRun(t *testing.T) {
 			if mean, err := m.BareRun(c.past, c.s, 10); err != nil || mean <= 0 {
 				t.Errorf("%d after %d: %v, %v", c.s, c.past, mean, err)
 			}
+		}
+		if mean, err := m.BareLanes(m.Lanes(), 10, 5, 10); err != nil || mean <= 0 {
+			t.Errorf("%d lanes: %v, %v", m.Lanes(), mean, err)
+		}
+		if _, err := m.BareLanes(m.Lanes()+1, 10, 5, 1); err == nil {
+			t.Error("more lanes than a run takes")
 		}
 		if _, err := m.BareRun(m.Context(), 1, 1); !errors.Is(err, ErrContextFull) {
 			t.Errorf("beyond the context: %v", err)

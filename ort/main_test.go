@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // number. demo are those that the project trains and exports with the tools
 // that users have.
 var (
-	tiny = []string{"gqa", "growing", "float16", "bfloat16"}
+	tiny = []string{"gqa", "growing", "float16", "bfloat16", "gqa-float16"}
 	demo = []string{"target", "draft", "draft-optimum"}
 )
 
@@ -140,10 +140,14 @@ func near(t testing.TB, what string, got, want []float32, tolerance float64) {
 	}
 }
 
-// eachModel runs a test on every model, with caches of the tiny ones' length.
+// eachModel runs a test on every model, with caches of the tiny ones' length,
+// and on those whose runs can take several lanes once more with three.
 func eachModel(t *testing.T, f func(t *testing.T, m *Model)) {
 	t.Helper()
 	for _, name := range slices.Concat(tiny, demo) {
 		t.Run(name, func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48})) })
+		if openBundleT(t, modelDir(name)).Contract == GQA {
+			t.Run(name+"/lanes", func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48, Lanes: 3})) })
+		}
 	}
 }

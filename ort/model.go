@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
 )
@@ -20,6 +19,11 @@ type Options struct {
 	Threads int
 	// Device is "cpu" or empty, which means the same.
 	Device string
+	// Lanes is the most sequences that one run of the session takes; 0 means 1.
+	// A Forward over more runs several times. With more than 1 a GQA graph is
+	// rewritten (see Model.Lanes), and a session is made for each number of
+	// lanes that occurs, when it first does, all over the same weights.
+	Lanes int
 	// Context limits the tokens that a slot's cache can hold below the model's
 	// own context; 0 sets no limit. A slot's memory grows with it.
 	Context int
@@ -28,13 +32,13 @@ type Options struct {
 	SessionConfig map[string]string
 }
 
-// Model is a loaded session: the weights, shared by all decoders made from it.
+// Model is a loaded model: the weights, shared by all decoders made from it.
 // It may be used by several goroutines.
 type Model struct {
-	bundle  *Bundle
-	context int
-	runtime *C.dm_runtime
-	session *yort.DynamicAdvancedSession
+	bundle   *Bundle
+	context  int
+	runtime  *C.dm_runtime
+	sessions *sessions
 
 	mu   sync.Mutex
 	refs int // open decoders, and one for the model until Close
@@ -50,7 +54,7 @@ func Load(b *Bundle, o Options) (*Model, error) {
 	return m, nil
 }
 
-func load(b *Bundle, o Options) (_ *Model, err error) {
+func load(b *Bundle, o Options) (*Model, error) {
 	rt, err := current()
 	if err != nil {
 		return nil, err
@@ -61,39 +65,37 @@ func load(b *Bundle, o Options) (_ *Model, err error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%d threads: want 0 (all CPUs) or more", o.Threads)
 	}
+	if o.Lanes < 0 {
+		return nil, fmt.Errorf("%d lanes: want 0 (one) or more", o.Lanes)
+	}
 	if o.Context < 0 {
 		return nil, fmt.Errorf("context of %d tokens: want 0 (the model's own) or more", o.Context)
 	}
-	options, err := yort.NewSessionOptions()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, options.Destroy()) }()
-	if err := setOptions(options, o); err != nil {
-		return nil, err
-	}
-
 	m := &Model{bundle: b, context: b.Context, runtime: rt, refs: 1, open: true}
 	if o.Context > 0 {
 		m.context = min(o.Context, b.Context)
 	}
-	if m.session, err = yort.NewDynamicAdvancedSession(b.Model, nil, nil, options); err != nil {
-		return nil, errors.New(oneLine(err.Error()))
+	if m.sessions, err = newSessions(rt, b, o); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-// setOptions sets what all sessions here have in common. Decoding feeds
+// newSessionOptions sets what all sessions here have in common. Decoding feeds
 // another length at every step, so memory patterns, which are kept per input
 // shape, would grow without end. Threads that spin after a run hold the cores
 // that the other model's session needs next: force_spinning_stop ends spinning
 // with the run, and a draft-verify loop then costs what its parts cost.
-func setOptions(so *yort.SessionOptions, o Options) error {
+func newSessionOptions(o Options) (*yort.SessionOptions, error) {
+	so, err := yort.NewSessionOptions()
+	if err != nil {
+		return nil, err
+	}
 	threads := o.Threads
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	err := errors.Join(
+	err = errors.Join(
 		so.SetIntraOpNumThreads(threads),
 		so.SetInterOpNumThreads(1),
 		so.SetExecutionMode(yort.ExecutionModeSequential),
@@ -106,7 +108,10 @@ func setOptions(so *yort.SessionOptions, o Options) error {
 			err = errors.Join(err, fmt.Errorf("session option %s=%s: %w", key, value, e))
 		}
 	}
-	return err
+	if err != nil {
+		return nil, errors.Join(err, so.Destroy())
+	}
+	return so, nil
 }
 
 // Bundle is what the model was loaded from.
@@ -117,6 +122,15 @@ func (m *Model) Vocab() int { return m.bundle.Vocab }
 
 // Context is the number of tokens that one slot's cache can hold.
 func (m *Model) Context() int { return m.context }
+
+// Lanes is the number of sequences that one run takes: Options.Lanes where the
+// graph allows it, else 1. A graph does if GroupQueryAttention alone uses the
+// cache and attention_mask, which is what onnxruntime-genai's model builder
+// makes.
+func (m *Model) Lanes() int { return m.sessions.lanes }
+
+// OneLane says why Lanes is less than was asked for; nil where it is not.
+func (m *Model) OneLane() error { return m.sessions.oneLane }
 
 // CacheBytes is the memory of one slot when it is full.
 func (m *Model) CacheBytes() int {
@@ -159,8 +173,5 @@ func (m *Model) release() error {
 	if m.refs > 0 {
 		return nil
 	}
-	return m.session.Destroy()
+	return m.sessions.free()
 }
-
-// raw is the session for the shim.
-func (m *Model) raw() unsafe.Pointer { return rawSession(m.session) }

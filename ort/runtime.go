@@ -99,30 +99,21 @@ func goError(message *C.char) error {
 // oneLine joins a message of ONNX Runtime's that spreads over several lines.
 func oneLine(message string) string { return strings.Join(strings.Fields(message), " ") }
 
-// checkBinding makes sure that the fields which rawSession and rawRunOptions
-// read exist in this build's yalue/onnxruntime_go, so that another version of
+// checkBinding makes sure that the fields which rawSessionOptions and
+// rawRunOptions read exist in this build's yalue/onnxruntime_go, so that another version of
 // that module fails by name at start-up and not by a crash.
 func checkBinding() error {
-	for _, f := range []struct {
-		owner reflect.Type
-		field string
-		elem  string
-	}{
-		{reflect.TypeFor[yort.DynamicAdvancedSession](), "s", "AdvancedSession"},
-		{reflect.TypeFor[yort.AdvancedSession](), "ortSession", ""},
-		{reflect.TypeFor[yort.RunOptions](), "o", ""},
-	} {
-		field, ok := f.owner.FieldByName(f.field)
-		if !ok || field.Type.Kind() != reflect.Pointer || (f.elem != "" && field.Type.Elem().Name() != f.elem) {
-			return fmt.Errorf("github.com/yalue/onnxruntime_go has no pointer %s.%s: build with the version that go.mod names", f.owner.Name(), f.field)
+	for _, owner := range []reflect.Type{reflect.TypeFor[yort.SessionOptions](), reflect.TypeFor[yort.RunOptions]()} {
+		if field, ok := owner.FieldByName("o"); !ok || field.Type.Kind() != reflect.Pointer {
+			return fmt.Errorf("github.com/yalue/onnxruntime_go has no pointer %s.o: build with the version that go.mod names", owner.Name())
 		}
 	}
 	return nil
 }
 
-// rawSession is the OrtSession* inside yalue's session.
-func rawSession(s *yort.DynamicAdvancedSession) unsafe.Pointer {
-	return reflect.ValueOf(s).Elem().FieldByName("s").Elem().FieldByName("ortSession").UnsafePointer()
+// rawSessionOptions is the OrtSessionOptions* inside yalue's session options.
+func rawSessionOptions(o *yort.SessionOptions) unsafe.Pointer {
+	return reflect.ValueOf(o).Elem().FieldByName("o").UnsafePointer()
 }
 
 // rawRunOptions is the OrtRunOptions* inside yalue's run options.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Tolerances of the self-test, as fractions of a position's range of logits. A
@@ -16,11 +17,17 @@ const (
 )
 
 // SelfTest feeds s tokens behind a short text in one forward, takes them back,
-// and feeds them one by one, and then together again: the logits must agree. Verification of drafts rests on this, and runtimes have been
-// released for which it does not hold. s is the most tokens that will be scored
-// at once, K+1.
+// and feeds them one by one, and then together again: the logits must agree. So
+// must those of as many lanes as the model runs, each with a text and a length
+// of its own, with those of each lane alone. Verification of drafts rests on
+// this, and runtimes have been released for which it does not hold. s is the
+// most tokens that will be scored at once, K+1.
 func (m *Model) SelfTest(s int) error {
-	if err := m.selfTest(s); err != nil {
+	err := m.selfTest(s)
+	if err == nil && m.Lanes() > 1 {
+		err = m.selfTestLanes(s)
+	}
+	if err != nil {
 		return fmt.Errorf("self-test of %s on onnx runtime %s: %w", m.bundle.Dir, Version(), err)
 	}
 	return nil
@@ -68,6 +75,46 @@ func (m *Model) selfTest(s int) error {
 	}
 	if off := distance(together, again); !(off <= tolerance) {
 		return fmt.Errorf("the same %d tokens after a rollback differ by %.2g of the logits' range: this runtime cannot roll this model back", s, off)
+	}
+	return nil
+}
+
+// selfTestLanes compares all lanes in one run with each of them alone.
+func (m *Model) selfTestLanes(s int) error {
+	d, err := m.NewDecoder()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	var slots, past []int
+	var tokens [][]int32
+	var alone [][]float32
+	for lane := range m.Lanes() {
+		slot, err := d.Alloc()
+		if err != nil {
+			return err
+		}
+		prefix := min(1+lane%16, m.context-s)
+		text := selfTestTokens(lane+prefix+s, m.Vocab())[lane:]
+		slots, past, tokens = append(slots, slot), append(past, prefix), append(tokens, text[prefix:])
+		var logits []float32
+		for _, piece := range []struct{ from, to int }{{0, prefix}, {prefix, prefix + s}} {
+			logits, err = d.Forward(context.Background(), []int{slot}, []int{piece.from}, [][]int32{text[piece.from:piece.to]})
+			if err != nil {
+				return err
+			}
+		}
+		alone = append(alone, slices.Clone(logits))
+	}
+	together, err := d.Forward(context.Background(), slots, past, tokens)
+	if err != nil {
+		return err
+	}
+	for lane, want := range alone {
+		if off := distance(want, together[lane*len(want):(lane+1)*len(want)]); !(off <= m.bundle.layout.tolerance) {
+			return fmt.Errorf("lane %d of %d differs from the same text alone by %.2g of the logits' range (at most %.2g is rounding): this runtime cannot run lanes with this model; load it with one",
+				lane+1, m.Lanes(), off, m.bundle.layout.tolerance)
+		}
 	}
 	return nil
 }

@@ -4,26 +4,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 // Positions in OrtApi. They agree in the headers of API versions 24 and 30;
 // a position, once released, never changes.
 enum {
   GET_ERROR_MESSAGE = 2,
+  CREATE_ENV = 3,
+  CREATE_SESSION = 7,
   CREATE_TENSOR_WITH_DATA = 49,
   CREATE_CPU_MEMORY_INFO = 69,
   ALLOCATOR_ALLOC = 75,
   ALLOCATOR_FREE = 76,
   DEFAULT_ALLOCATOR = 78,
   RELEASE_STATUS = 93,
+  RELEASE_SESSION = 95,
   RELEASE_VALUE = 96,
   RUN_WITH_BINDING = 133,
   CREATE_IO_BINDING = 134,
   RELEASE_IO_BINDING = 135,
   BIND_INPUT = 136,
   BIND_OUTPUT = 137,
+  ADD_INITIALIZER = 150,
+  CREATE_PACKED = 166, // CreatePrepackedWeightsContainer
+  RELEASE_PACKED = 167,
+  CREATE_SESSION_FROM_ARRAY = 169, // ...WithPrepackedWeightsContainer
+  ADD_EXTERNAL_INITIALIZERS = 210,
 };
 
-enum { DEVICE_ALLOCATOR = 0, MEM_TYPE_DEFAULT = 0 };
+enum { DEVICE_ALLOCATOR = 0, MEM_TYPE_DEFAULT = 0, LOG_ERROR = 3 };
 
 typedef void *status;
 
@@ -35,12 +46,17 @@ typedef struct {
 typedef const char *(*message_fn)(status);
 typedef void (*release_fn)(void *);
 typedef status (*tensor_fn)(void *, void *, size_t, const int64_t *, size_t, int, void **);
+typedef status (*env_fn)(int, const char *, void **);
 typedef status (*memory_fn)(int, int, void **);
 typedef status (*alloc_fn)(void *, size_t, void **);
 typedef status (*free_fn)(void *, void *);
 typedef status (*make_fn)(void **);
 typedef status (*binding_fn)(void *, void **);
 typedef status (*bind_fn)(void *, const char *, void *);
+typedef status (*share_one_fn)(void *, const char *, const void *);
+typedef status (*share_fn)(void *, const char *const *, const void *const *, size_t);
+typedef status (*session_fn)(void *, const char *, void *, void **);
+typedef status (*array_session_fn)(void *, const void *, size_t, void *, void *, void **);
 typedef status (*run_fn)(void *, void *, void *);
 
 static char *failure(void *const *api, status s) {
@@ -61,6 +77,9 @@ char *dm_open(const char *path, uint32_t api_version, dm_runtime *rt, const char
   if (rt->api == NULL) return strdup("it is too old for this program");
   char *err = failure(rt->api, ((make_fn)rt->api[DEFAULT_ALLOCATOR])(&rt->allocator));
   if (err != NULL) return err;
+  // There is one environment in a process; whoever asks later gets the same.
+  err = failure(rt->api, ((env_fn)rt->api[CREATE_ENV])(LOG_ERROR, "draftmill", &rt->env));
+  if (err != NULL) return err;
   return failure(rt->api, ((memory_fn)rt->api[CREATE_CPU_MEMORY_INFO])(DEVICE_ALLOCATOR,
                                                                        MEM_TYPE_DEFAULT, &rt->memory));
 }
@@ -74,6 +93,54 @@ char *dm_alloc(const dm_runtime *rt, size_t bytes, void **out) {
 
 char *dm_free(const dm_runtime *rt, void *data) {
   return failure(rt->api, ((free_fn)rt->api[ALLOCATOR_FREE])(rt->allocator, data));
+}
+
+char *dm_value_new(const dm_runtime *rt, const dm_view *v, void **out) {
+  return failure(rt->api, ((tensor_fn)rt->api[CREATE_TENSOR_WITH_DATA])(
+                              rt->memory, v->data, v->bytes, v->shape, v->rank, v->type, out));
+}
+
+void dm_value_free(const dm_runtime *rt, void *value) {
+  ((release_fn)rt->api[RELEASE_VALUE])(value);
+}
+
+char *dm_packed_new(const dm_runtime *rt, void **out) {
+  return failure(rt->api, ((make_fn)rt->api[CREATE_PACKED])(out));
+}
+
+void dm_packed_free(const dm_runtime *rt, void *packed) {
+  ((release_fn)rt->api[RELEASE_PACKED])(packed);
+}
+
+// The optimizers see a value that was given as external; only for one that was
+// added as shared are the packed forms shared too.
+char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
+               const void *const *values, size_t n) {
+  status s = ((share_fn)rt->api[ADD_EXTERNAL_INITIALIZERS])(options, names, values, n);
+  for (size_t i = 0; s == NULL && i < n; i++) {
+    s = ((share_one_fn)rt->api[ADD_INITIALIZER])(options, names[i], values[i]);
+  }
+  return failure(rt->api, s);
+}
+
+char *dm_session_open(const dm_runtime *rt, const char *path, void *options, void **out) {
+  return failure(rt->api, ((session_fn)rt->api[CREATE_SESSION])(rt->env, path, options, out));
+}
+
+char *dm_session_new(const dm_runtime *rt, const void *model, size_t bytes, void *options,
+                     void *packed, void **out) {
+  return failure(rt->api, ((array_session_fn)rt->api[CREATE_SESSION_FROM_ARRAY])(
+                              rt->env, model, bytes, options, packed, out));
+}
+
+void dm_session_free(const dm_runtime *rt, void *session) {
+  ((release_fn)rt->api[RELEASE_SESSION])(session);
+}
+
+void dm_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 char *dm_binding_new(const dm_runtime *rt, void *session, void **out) {

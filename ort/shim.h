@@ -1,6 +1,6 @@
 // A thin layer over the part of ONNX Runtime's C API that the Go binding lacks:
-// memory from its allocators, tensors over that memory, I/O binding of them,
-// and one call that binds and runs.
+// memory from its allocators, tensors over that memory, sessions that share
+// their weights, I/O binding, and one call that binds and runs.
 //
 // The API is a struct of function pointers that only ever grows at its end, so
 // a function is named by its position in that struct (the enum in shim.c) and
@@ -13,11 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The loaded library: its function table, the default (CPU) allocator, which
-// the library owns, and a description of CPU memory, which lives as long as
-// the process.
+// The loaded library: its function table, its one environment, the default
+// (CPU) allocator, which the library owns, and a description of CPU memory.
+// They live as long as the process.
 typedef struct {
   void *const *api;
+  void *env;
   void *allocator;
   void *memory;
 } dm_runtime;
@@ -48,6 +49,30 @@ char *dm_open(const char *path, uint32_t api_version, dm_runtime *rt, const char
 
 char *dm_alloc(const dm_runtime *rt, size_t bytes, void **out);
 char *dm_free(const dm_runtime *rt, void *data);
+
+// A tensor over the view's data, and its end, which leaves the data alone.
+char *dm_value_new(const dm_runtime *rt, const dm_view *view, void **out);
+void dm_value_free(const dm_runtime *rt, void *value);
+
+// A container of weights in the kernels' own layout, which sessions share. It
+// outlives them.
+char *dm_packed_new(const dm_runtime *rt, void **out);
+void dm_packed_free(const dm_runtime *rt, void *packed);
+
+// Makes the session take its initializers of these names from these values,
+// which outlive it. In the model they are external data.
+char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
+               const void *const *values, size_t n);
+
+// A session of the model at path, or one of the model in these bytes that
+// shares what is packed.
+char *dm_session_open(const dm_runtime *rt, const char *path, void *options, void **out);
+char *dm_session_new(const dm_runtime *rt, const void *model, size_t bytes, void *options,
+                     void *packed, void **out);
+void dm_session_free(const dm_runtime *rt, void *session);
+
+// Gives freed memory back to the system, where the C library keeps it.
+void dm_trim(void);
 
 char *dm_binding_new(const dm_runtime *rt, void *session, void **out);
 void dm_binding_free(const dm_runtime *rt, void *binding);

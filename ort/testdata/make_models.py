@@ -3,12 +3,13 @@
     python make_models.py        (onnx 1.23, numpy 2.4)
 
 One set of random weights, a Llama-shaped decoder of two layers (RMSNorm, rotary
-embedding, grouped queries, gated MLP), is written as five graphs:
+embedding, grouped queries, gated MLP), is written as six graphs:
 
     gqa      GroupQueryAttention, caches in shared buffers, external data
     growing  plain operators, growing caches, position_ids
     float16  as growing, but caches and logits of float16 and no position_ids
     bfloat16 as gqa, but logits of bfloat16
+    gqa-float16  as gqa, but caches of float16
     acausal  as growing, but wrong: a token sees those that are fed after it
 
 golden.json holds a token sequence and its logits, computed here with numpy.
@@ -95,11 +96,14 @@ class Graph:
         return self("Cast", x, to=to, outputs=outputs)
 
 
-def attention_gqa(g, i, q, k, v):
-    return g("GroupQueryAttention", q, k, v, f"past_key_values.{i}.key", f"past_key_values.{i}.value",
-             "seqlens", "total", "cos", "sin", domain="com.microsoft",
-             outputs=[f"attn{i}", f"present.{i}.key", f"present.{i}.value"],
-             num_heads=HEADS, kv_num_heads=KV, do_rotary=1, rotary_interleaved=0)
+def attention_gqa(g, i, q, k, v, cache):
+    if cache != T.FLOAT:
+        q, k, v = (g.cast(x, cache) for x in (q, k, v))
+    out = g("GroupQueryAttention", q, k, v, f"past_key_values.{i}.key", f"past_key_values.{i}.value",
+            "seqlens", "total", *(("cos", "sin") if cache == T.FLOAT else ("cos16", "sin16")), domain="com.microsoft",
+            outputs=[f"attn{i}", f"present.{i}.key", f"present.{i}.value"],
+            num_heads=HEADS, kv_num_heads=KV, do_rotary=1, rotary_interleaved=0)
+    return out if cache == T.FLOAT else g.cast(out, T.FLOAT)
 
 
 def attention_plain(g, i, q, k, v, cache):
@@ -141,6 +145,9 @@ def make(folder, gqa, positions=False, cache=T.FLOAT, logits=T.FLOAT, external=F
         g.cast(last, T.INT32, outputs=["seqlens"])
         total = g("Gather", g("Shape", "attention_mask"), g.const("one", 1), axis=0)
         g.cast(total, T.INT32, outputs=["total"])
+        if cache != T.FLOAT:
+            for kind in "cos", "sin":
+                g.cast(kind, cache, outputs=[kind + "16"])
     else:
         pos = "position_ids"
         if not positions:  # the places of the fed tokens among the ones of the mask
@@ -159,7 +166,7 @@ def make(folder, gqa, positions=False, cache=T.FLOAT, logits=T.FLOAT, external=F
     for i in range(LAYERS):
         y = g.norm(x)
         q, k, v = (g("MatMul", y, f"{i}.{n}") for n in "qkv")
-        a = attention_gqa(g, i, q, k, v) if gqa else attention_plain(g, i, q, k, v, cache)
+        a = attention_gqa(g, i, q, k, v, cache) if gqa else attention_plain(g, i, q, k, v, cache)
         x = g("Add", x, g("MatMul", a, f"{i}.o"))
         y = g.norm(x)
         gate = g("MatMul", y, f"{i}.gate")
@@ -209,6 +216,7 @@ make("gqa", gqa=True, external=True)
 make("growing", gqa=False, positions=True)
 make("float16", gqa=False, cache=T.FLOAT16, logits=T.FLOAT16)
 make("bfloat16", gqa=True, logits=T.BFLOAT16)
+make("gqa-float16", gqa=True, cache=T.FLOAT16)
 make("acausal", gqa=False, positions=True, causal=False)
 ids = [int(t) for t in rng.integers(0, VOCAB, CONTEXT)]
 rows = [[float(f"{x:.6g}") for x in row] for row in reference(ids)]

@@ -1,0 +1,129 @@
+package ort
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/onnxpb"
+)
+
+// sessions are a model's sessions, by the number of lanes that one run of
+// theirs takes. The first is there from the start; others are made when a
+// Forward first needs them, over the same weights.
+type sessions struct {
+	runtime *C.dm_runtime
+	bundle  *Bundle
+	options Options
+
+	lanes   int // the most that a run takes
+	oneLane error
+	graph   *onnxpb.ModelProto // what the others are made from; nil where all runs take one lane
+	weights *weights
+
+	mu   sync.Mutex
+	made map[int]unsafe.Pointer // OrtSession
+}
+
+// newSessions makes the session of one lane.
+func newSessions(rt *C.dm_runtime, b *Bundle, o Options) (_ *sessions, err error) {
+	s := &sessions{runtime: rt, bundle: b, options: o, lanes: 1, made: map[int]unsafe.Pointer{}}
+	if o.Lanes > 1 {
+		if err := s.prepareLanes(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err = s.of(1); err != nil {
+		return nil, errors.Join(err, s.free())
+	}
+	return s, nil
+}
+
+// prepareLanes finds out whether the graph can be rewritten and takes hold of
+// the weights if so.
+func (s *sessions) prepareLanes() error {
+	if s.bundle.Contract != GQA {
+		s.oneLane = fmt.Errorf("a graph of the %s contract takes one sequence", s.bundle.Contract)
+		return nil
+	}
+	m, err := readModel(s.bundle.Model)
+	if err != nil {
+		return err
+	}
+	if _, err := laneGraph(m, 2); err != nil {
+		s.oneLane = err
+		return nil
+	}
+	if s.weights, err = newWeights(s.runtime, filepath.Dir(s.bundle.Model), m); err != nil {
+		return err
+	}
+	s.graph, s.lanes = m, s.options.Lanes
+	return nil
+}
+
+// of is the session whose runs take n lanes, at most s.lanes.
+func (s *sessions) of(n int) (unsafe.Pointer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if session := s.made[n]; session != nil {
+		return session, nil
+	}
+	session, err := s.open(n)
+	if err != nil {
+		return nil, err
+	}
+	s.made[n] = session
+	return session, nil
+}
+
+func (s *sessions) open(n int) (session unsafe.Pointer, err error) {
+	options, err := newSessionOptions(s.options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, options.Destroy()) }()
+	if s.graph == nil {
+		path := C.CString(s.bundle.Model)
+		defer C.free(unsafe.Pointer(path))
+		err = goError(C.dm_session_open(s.runtime, path, rawSessionOptions(options), &session))
+		return session, err
+	}
+
+	graph := s.graph
+	if n > 1 {
+		if graph, err = laneGraph(s.graph, n); err != nil {
+			return nil, err
+		}
+	}
+	model, err := proto.Marshal(graph)
+	if err != nil {
+		return nil, err
+	}
+	if err := options.AddSessionConfigEntry("session.model_external_initializers_file_folder_path", s.weights.dir); err != nil {
+		return nil, err
+	}
+	if err := s.weights.share(rawSessionOptions(options), graph.Graph); err != nil {
+		return nil, err
+	}
+	err = goError(C.dm_session_new(s.runtime, unsafe.Pointer(&model[0]), C.size_t(len(model)), rawSessionOptions(options), s.weights.packed, &session))
+	return session, errors.Join(err, s.weights.forget())
+}
+
+func (s *sessions) free() error {
+	for _, session := range s.made {
+		C.dm_session_free(s.runtime, session)
+	}
+	s.made = nil
+	if s.weights == nil {
+		return nil
+	}
+	return s.weights.free()
+}

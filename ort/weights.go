@@ -1,0 +1,292 @@
+package ort
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/onnxpb"
+)
+
+// weights are a model's large initializers, held once for all its sessions.
+// Files are mapped, so that the pages behind a weight that the kernels have
+// packed into a layout of their own can be dropped; the packed forms are shared
+// through a container of ONNX Runtime. Its optimizers fold what depends on
+// weights alone into further weights, anew in each session: the two nodes that
+// exporters leave behind large weights, a Cast from half precision and a
+// Transpose, are therefore folded here.
+type weights struct {
+	runtime *C.dm_runtime
+	dir     string
+	files   map[string][]byte // mapped files, by their location
+	tensors map[string]*weight
+	packed  unsafe.Pointer // OrtPrepackedWeightsContainer
+}
+
+// weight is one initializer: row-major data, in a mapped file or in a block.
+type weight struct {
+	data  unsafe.Pointer
+	bytes int
+	typ   elementType
+	dims  []int64
+	own   block
+	value unsafe.Pointer // OrtValue, made when a session first asks
+}
+
+// maxRank is what a dm_view can describe.
+const maxRank = 4
+
+// newWeights takes hold of the external initializers of m, a model in the
+// folder dir, and folds what can be folded in m itself.
+func newWeights(rt *C.dm_runtime, dir string, m *onnxpb.ModelProto) (*weights, error) {
+	w := &weights{runtime: rt, dir: dir, files: map[string][]byte{}, tensors: map[string]*weight{}}
+	err := goError(C.dm_packed_new(rt, &w.packed))
+	for _, t := range m.Graph.Initializer {
+		if err == nil && t.GetDataLocation() == externalLocation {
+			err = w.add(t)
+		}
+	}
+	if err == nil {
+		err = w.fold(m.Graph)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.free())
+	}
+	return w, nil
+}
+
+// add maps a tensor. One of a form that is not known here is left to the
+// sessions, which read it themselves.
+func (w *weights) add(t *onnxpb.TensorProto) error {
+	x := &weight{typ: elementType(t.GetDataType()), dims: t.Dims}
+	if x.typ.width() == 0 || len(t.Dims) > maxRank {
+		return nil
+	}
+	x.bytes = x.typ.width()
+	for _, n := range t.Dims {
+		if n <= 0 || n > 1<<40/int64(x.bytes) {
+			return nil
+		}
+		x.bytes *= int(n)
+	}
+	file, err := w.file(externalData(t, "location"))
+	if err != nil {
+		return err
+	}
+	offset := 0
+	if text := externalData(t, "offset"); text != "" {
+		if offset, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("initializer %s: offset %q", t.GetName(), text)
+		}
+	}
+	if offset < 0 || offset > len(file)-x.bytes {
+		return fmt.Errorf("initializer %s: bytes %d to %d are behind the end of %s", t.GetName(), offset, offset+x.bytes, externalData(t, "location"))
+	}
+	x.data = unsafe.Pointer(&file[offset])
+	if offset%x.typ.width() != 0 { // inside a model file weights begin anywhere
+		if x.own, err = newBlock(w.runtime, x.bytes); err != nil {
+			return err
+		}
+		copy(view[byte](&x.own, 0, x.bytes), file[offset:])
+		x.data = x.own.data
+	}
+	w.tensors[t.GetName()] = x
+	return nil
+}
+
+func (w *weights) file(location string) ([]byte, error) {
+	if data, ok := w.files[location]; ok {
+		return data, nil
+	}
+	data, err := mapFile(filepath.Join(w.dir, location))
+	if err != nil {
+		return nil, fmt.Errorf("external data %s: %w", location, reason(err))
+	}
+	w.files[location] = data
+	return data, nil
+}
+
+// fold computes the nodes of g that only convert or transpose a weight.
+func (w *weights) fold(g *onnxpb.GraphProto) error {
+	for again := true; again; {
+		again = false
+		for _, node := range g.Node {
+			if len(node.Input) != 1 || len(node.Output) != 1 || w.tensors[node.Output[0]] != nil {
+				continue
+			}
+			x := w.tensors[node.Input[0]]
+			if x == nil {
+				continue
+			}
+			y, err := w.foldNode(node, x)
+			if err != nil {
+				return fmt.Errorf("node %s: %w", node.GetName(), err)
+			}
+			if y == nil {
+				continue
+			}
+			again = true
+			name := node.Output[0]
+			w.tensors[name] = y
+			t := &onnxpb.TensorProto{Name: &name, Dims: y.dims, DataType: proto.Int32(int32(y.typ))}
+			setExternal(t, "folded", 0, y.bytes) // its value is given to each session
+			g.Initializer = append(g.Initializer, t)
+		}
+	}
+	nodes := slices.DeleteFunc(g.Node, func(n *onnxpb.NodeProto) bool { return len(n.Output) == 1 && w.tensors[n.Output[0]] != nil })
+	g.Node = nil
+	prune(g, nodes)
+	kept := map[string]bool{}
+	for _, t := range g.Initializer {
+		kept[t.GetName()] = true
+	}
+	for name, x := range w.tensors {
+		if !kept[name] {
+			x.free(w.runtime)
+			delete(w.tensors, name)
+		}
+	}
+	return nil
+}
+
+// foldNode is the node's output, or nil where it is not one to be folded.
+func (w *weights) foldNode(node *onnxpb.NodeProto, x *weight) (y *weight, err error) {
+	switch node.GetOpType() {
+	case "Cast":
+		if to := attribute(node, "to"); to == nil || elementType(to.GetI()) != float32Type || (x.typ != float16Type && x.typ != bfloat16Type) {
+			return nil, nil
+		}
+		y = &weight{typ: float32Type, dims: x.dims, bytes: 2 * x.bytes}
+	case "Transpose":
+		if perm := attribute(node, "perm"); len(x.dims) != 2 || x.typ != float32Type || perm != nil && !slices.Equal(perm.Ints, []int64{1, 0}) {
+			return nil, nil
+		}
+		y = &weight{typ: float32Type, dims: []int64{x.dims[1], x.dims[0]}, bytes: x.bytes}
+	default:
+		return nil, nil
+	}
+	if y.own, err = newBlock(w.runtime, y.bytes); err != nil {
+		return nil, err
+	}
+	y.data = y.own.data
+	if node.GetOpType() == "Cast" {
+		widen(y.data, x.data, y.bytes/y.typ.width(), x.typ)
+	} else {
+		n := x.bytes / x.typ.width()
+		transpose(unsafe.Slice((*float32)(y.data), n), unsafe.Slice((*float32)(x.data), n), int(x.dims[0]), int(x.dims[1]))
+	}
+	return y, nil
+}
+
+func attribute(node *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
+	for _, a := range node.Attribute {
+		if a.GetName() == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// transpose writes src, [rows, columns], as [columns, rows], tile by tile so
+// that both sides stay in the cache.
+func transpose(dst, src []float32, rows, columns int) {
+	const tile = 32
+	for r0 := 0; r0 < rows; r0 += tile {
+		for c0 := 0; c0 < columns; c0 += tile {
+			for r := r0; r < min(r0+tile, rows); r++ {
+				for c := c0; c < min(c0+tile, columns); c++ {
+					dst[c*rows+r] = src[r*columns+c]
+				}
+			}
+		}
+	}
+}
+
+// share makes a session with these options take the initializers of g from
+// here.
+func (w *weights) share(options unsafe.Pointer, g *onnxpb.GraphProto) error {
+	var names []*C.char
+	var values []unsafe.Pointer
+	defer func() {
+		for _, name := range names {
+			C.free(unsafe.Pointer(name))
+		}
+	}()
+	for _, t := range g.Initializer {
+		x := w.tensors[t.GetName()]
+		if x == nil {
+			continue
+		}
+		if err := x.open(w.runtime); err != nil {
+			return fmt.Errorf("initializer %s: %w", t.GetName(), err)
+		}
+		names, values = append(names, C.CString(t.GetName())), append(values, x.value)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return goError(C.dm_share(w.runtime, options, &names[0], &values[0], C.size_t(len(names))))
+}
+
+// open makes the weight's OrtValue.
+func (x *weight) open(rt *C.dm_runtime) error {
+	if x.value != nil {
+		return nil
+	}
+	v := (*C.dm_view)(C.calloc(1, C.sizeof_dm_view))
+	defer C.free(unsafe.Pointer(v))
+	v.data, v.bytes, v._type, v.rank = x.data, C.size_t(x.bytes), C.int32_t(x.typ), C.size_t(len(x.dims))
+	for i, n := range x.dims {
+		v.shape[i] = C.int64_t(n)
+	}
+	return goError(C.dm_value_new(rt, v, &x.value))
+}
+
+func (x *weight) free(rt *C.dm_runtime) {
+	if x.value != nil {
+		C.dm_value_free(rt, x.value)
+		x.value = nil
+	}
+	x.own.free()
+}
+
+// forget gives back what only the making of a session needed: the mapped pages,
+// which come back from the file where they are read again, and the weights that
+// the session packed and then found packed already. Without it two sessions
+// more take as much memory as two copies of the weights.
+func (w *weights) forget() error {
+	C.dm_trim()
+	var err error
+	for _, data := range w.files {
+		err = errors.Join(err, syscall.Madvise(data, syscall.MADV_DONTNEED))
+	}
+	return err
+}
+
+// free follows the end of all sessions.
+func (w *weights) free() error {
+	if w.packed != nil {
+		C.dm_packed_free(w.runtime, w.packed)
+		w.packed = nil
+	}
+	for _, x := range w.tensors {
+		x.free(w.runtime)
+	}
+	var err error
+	for _, data := range w.files {
+		err = errors.Join(err, syscall.Munmap(data))
+	}
+	w.tensors, w.files = nil, nil
+	C.dm_trim()
+	return err
+}
