@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 )
 
 // A shardManifest is the commit record of one shard in one mode. Once it has
@@ -73,11 +74,12 @@ func (j *Job) NewShardWriter(mode string, shard int) (*ShardWriter, error) {
 		}
 		w.staging = append(w.staging, fmt.Sprintf("%s-%s-%s.%s.parquet", mode, shardPart(shard), id, table))
 	}
+	meta := map[string]string{metaJob: j.name, metaSpec: string(j.spec), metaMode: mode, metaShard: strconv.Itoa(shard)}
 	var err error
-	if w.completions, err = newTableWriter(completionTable, j.path(stagingDir, w.staging[0]), j.name, mode, shard); err != nil {
+	if w.completions, err = newTableWriter(completionTable, j.path(stagingDir, w.staging[0]), meta); err != nil {
 		return nil, w.wrap(err)
 	}
-	if w.loops, err = newTableWriter(loopTable, j.path(stagingDir, w.staging[1]), j.name, mode, shard); err != nil {
+	if w.loops, err = newTableWriter(loopTable, j.path(stagingDir, w.staging[1]), meta); err != nil {
 		w.completions.close()
 		w.removeStaging()
 		return nil, w.wrap(err)

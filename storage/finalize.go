@@ -80,10 +80,11 @@ func (p Plan) check() error {
 
 // A Manifest is the content of a complete job's manifest.json.
 type Manifest struct {
-	Format int    `json:"format"`
-	Job    string `json:"job"`
-	Plan   Plan   `json:"plan"`
-	Files  []File `json:"files"` // by table, mode and shard
+	Format int             `json:"format"`
+	Job    string          `json:"job"`
+	Plan   Plan            `json:"plan"`
+	Files  []File          `json:"files"` // by table, mode and shard
+	Spec   json.RawMessage `json:"spec"`  // job.json's
 }
 
 // A File is one Parquet file of a job.
@@ -127,7 +128,7 @@ func (j *Job) finalize(plan Plan) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	manifest := Manifest{Format: Format, Job: j.name, Plan: plan, Files: []File{}}
+	manifest := Manifest{Format: Format, Job: j.name, Plan: plan, Files: []File{}, Spec: j.spec}
 	for i, table := range tables {
 		for _, mode := range plan.Modes {
 			for shard := range plan.Shards {

@@ -1,7 +1,10 @@
 package storage
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/apache/arrow/go/v17/parquet/file"
 )
 
 const spec = `{"k": 4, "temperature": 0.8, "seed": 18446744073709551615, "model": {"target": "ab", "draft": "cd"}}`
@@ -126,7 +131,14 @@ func TestLifeOfAJob(t *testing.T) {
 	if err != nil || len(m.Files) != 8 || m.Plan.Rows != 10 {
 		t.Fatalf("manifest %+v: %v", m, err)
 	}
+	var identity bytes.Buffer
+	if err := json.Compact(&identity, m.Spec); err != nil || !bytes.Equal(identity.Bytes(), j.Spec()) {
+		t.Errorf("the manifest's specification is %s, the job's %s", &identity, j.Spec())
+	}
 	for _, f := range m.Files {
+		if got := metaOf(t, j.path(filepath.FromSlash(f.Path))); got[metaSpec] != identity.String() || got[metaMode] != f.Mode || got[metaShard] != fmt.Sprint(f.Shard) {
+			t.Errorf("%s: its metadata is %v", f.Path, got)
+		}
 		stat, err := os.Stat(j.path(filepath.FromSlash(f.Path)))
 		if err != nil || stat.Size() != f.Bytes || f.Rows != shardRows {
 			t.Errorf("%+v: %v %v", f, stat, err)
@@ -151,6 +163,21 @@ func TestLifeOfAJob(t *testing.T) {
 	if err := again.ReadCompletions("*", func(Completion) error { return nil }); err == nil {
 		t.Error("a pattern was taken for a mode")
 	}
+}
+
+// metaOf is the metadata of a Parquet file.
+func metaOf(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := file.OpenParquetFile(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	kv, meta := f.MetaData().KeyValueMetadata(), map[string]string{}
+	for i, key := range kv.Keys() {
+		meta[key] = kv.Values()[i]
+	}
+	return meta
 }
 
 func TestEmptyJobIsDone(t *testing.T) {

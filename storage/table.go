@@ -19,6 +19,7 @@ const (
 	metaFormat = "draftmill.format"
 	metaTable  = "draftmill.table"
 	metaJob    = "draftmill.job"
+	metaSpec   = "draftmill.spec"
 	metaMode   = "draftmill.mode"
 	metaShard  = "draftmill.shard"
 )

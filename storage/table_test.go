@@ -15,7 +15,7 @@ import (
 func writeTable[T any](t *testing.T, tab *table[T], rows []T) (string, fileInfo) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), tab.name+".parquet")
-	w, err := newTableWriter(tab, path, "job-a", "sps", 7)
+	w, err := newTableWriter(tab, path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestTableRefusesWhatNoReaderUnderstands(t *testing.T) {
 	for want, spoil := range loops {
 		l := fakeLoop(n)
 		spoil(&l)
-		w, err := newTableWriter(loopTable, filepath.Join(t.TempDir(), "x"), "j", "sps", 0)
+		w, err := newTableWriter(loopTable, filepath.Join(t.TempDir(), "x"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestTableOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newTableWriter(completionTable, filepath.Join(t.TempDir(), "x"), "j", "sps", 0)
+	w, err := newTableWriter(completionTable, filepath.Join(t.TempDir(), "x"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 
@@ -40,16 +41,16 @@ type tableWriter[T any] struct {
 	err     error // sticky
 }
 
-// newTableWriter creates path, which must not exist.
-func newTableWriter[T any](t *table[T], path, job, mode string, shard int) (*tableWriter[T], error) {
+// newTableWriter creates path, which must not exist. meta says in its metadata
+// what it is a part of.
+func newTableWriter[T any](t *table[T], path string, meta map[string]string) (*tableWriter[T], error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	schema := t.schema(map[string]string{
-		metaFormat: strconv.Itoa(Format), metaTable: t.name,
-		metaJob: job, metaMode: mode, metaShard: strconv.Itoa(shard),
-	})
+	kv := map[string]string{metaFormat: strconv.Itoa(Format), metaTable: t.name}
+	maps.Copy(kv, meta)
+	schema := t.schema(kv)
 	options := []parquet.WriterProperty{
 		parquet.WithCompression(compress.Codecs.Zstd),
 		parquet.WithDictionaryDefault(false),

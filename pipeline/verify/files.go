@@ -174,10 +174,6 @@ func (f *files) checkManifest(folder *storage.Job, job *pipeline.Job, listed map
 	if m.Job != job.Name || m.Plan.Shards != f.plan.Shards || m.Plan.Rows != f.plan.Rows || !slices.Equal(m.Plan.Modes, f.plan.Modes) {
 		return failed(name, "job and plan are not those of job.json and _plan.json")
 	}
-	var identity bytes.Buffer
-	if err := json.Compact(&identity, m.Spec); err != nil || !bytes.Equal(identity.Bytes(), folder.Spec()) {
-		return failed(name, "its specification is not that of job.json")
-	}
 	if want := f.plan.Shards * len(job.Modes) * len(tables); len(m.Files) != want || len(listed) != want {
 		return failed(name, "%d shards in %d modes have %d files; %d are listed and %d committed", f.plan.Shards, len(job.Modes), want, len(m.Files), len(listed))
 	}
@@ -187,6 +183,10 @@ func (f *files) checkManifest(folder *storage.Job, job *pipeline.Job, listed map
 			return failed(file.Path, "%s lists %d rows in %d bytes with sha256 %s; its shard did not commit this", name, file.Rows, file.Bytes, file.SHA256)
 		}
 		seen[file.Path] = true
+	}
+	var identity bytes.Buffer
+	if err := json.Compact(&identity, m.Spec); err != nil || !bytes.Equal(identity.Bytes(), folder.Spec()) {
+		return failed(name, "its specification is not that of job.json")
 	}
 	return nil
 }

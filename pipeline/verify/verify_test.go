@@ -399,6 +399,10 @@ func TestAnotherRule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		wantFailure(t, again, c.decided+" called "+c.claimed, "manifest.json: its specification is not that of job.json")
+		if done, err := again.Finalize(); err != nil || !done { // which makes the manifest say so, too
+			t.Fatalf("the job is not complete: %v", err)
+		}
 		wantFailure(t, again, c.decided+" called "+c.claimed, "loops/mode=sps/", c.want)
 	}
 }
