@@ -175,6 +175,34 @@ func TestOneLane(t *testing.T) {
 	}
 }
 
+// TestSelfTestOfLanes: a graph whose sequences see each other passes alone, and
+// is found out with lanes.
+func TestSelfTestOfLanes(t *testing.T) {
+	dir := copyModel(t, "gqa")
+	m := readModelT(t, "gqa")
+	i := slices.IndexFunc(m.Graph.Node, func(n *onnxpb.NodeProto) bool { return slices.Equal(n.Output, []string{"logits"}) })
+	m.Graph.Node[i].Output[0] = "own"
+	first := (&rewriter{n: 1}).ones()
+	first.Name, first.RawData = proto.String("first"), make([]byte, 8)
+	m.Graph.Initializer = append(m.Graph.Initializer, first)
+	for _, n := range []struct{ op, in, with, out string }{
+		{"ReduceMean", "own", "first", "mean"}, {"Sub", "mean", "own", "off"}, {"Add", "own", "off", "logits"},
+	} {
+		m.Graph.Node = append(m.Graph.Node, &onnxpb.NodeProto{OpType: &n.op, Input: []string{n.in, n.with}, Output: []string{n.out}})
+	}
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "model.onnx"), string(data))
+	if err := loadT(t, dir, Options{}).SelfTest(4); err != nil {
+		t.Error(err)
+	}
+	if err := loadT(t, dir, Options{Lanes: 2}).SelfTest(4); err == nil || !strings.Contains(err.Error(), "cannot run lanes with this model") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTranspose(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {1, 70}, {70, 1}, {32, 64}, {33, 31}, {100, 37}} {
 		rows, columns := size[0], size[1]
