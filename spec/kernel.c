@@ -120,19 +120,23 @@ struct edge {
 };
 
 #define BINS 1024
+#define FEW_BINS 64
 
 // find_edge returns the edge above which there is at least need: of keys, or of
 // the sum of the floats that they are the keys of. It is a radix selection: a
 // histogram over the leading bits, then one over the bits that follow within
-// the bin in which the edge falls, until the bin is one key. low is at most the
-// least key.
-INLINE struct edge find_edge(const int32_t *keys, int64_t n, int32_t low, double need, int counted) {
+// the bin in which the edge falls, until the bin is one key.
+INLINE struct edge find_edge(const int32_t *keys, int64_t n, double need, int counted) {
   double mass[BINS];
-  int32_t high = low;
-  for (int64_t i = 0; i < n; i++) high = keys[i] > high ? keys[i] : high;
+  const uint32_t bins = n < 200 ? FEW_BINS : BINS;
+  int32_t low = INT32_MAX, high = INT32_MIN;
+  for (int64_t i = 0; i < n; i++) {
+    low = keys[i] < low ? keys[i] : low;
+    high = keys[i] > high ? keys[i] : high;
+  }
   for (;;) {
     uint32_t range = (uint32_t)high - (uint32_t)low, shift = 0;
-    while (range >> shift >= BINS) shift++;
+    while (range >> shift >= bins) shift++;
     memset(mass, 0, ((range >> shift) + 1) * sizeof *mass);
     for (int64_t i = 0; i < n; i++) {
       uint32_t b = (uint32_t)keys[i] - (uint32_t)low;
@@ -194,12 +198,12 @@ INLINE int64_t top_k(const float *l, int64_t n, int64_t k, int32_t *ids, int32_t
   int32_t floor = 1 - INFINITE;
   for (int64_t j = 0; j < n; j += GROUP) keys[groups++] = largest(l + j, n - j < GROUP ? n - j : GROUP);
   if (k <= groups) {
-    int32_t kth = find_edge(keys, groups, -INFINITE, (double)k, 1).at;
+    int32_t kth = find_edge(keys, groups, (double)k, 1).at;
     floor = kth > floor ? kth : floor;
   }
   int64_t kept = gather(l, n, floor, ids, keys);
   if (k >= kept) return kept;
-  struct edge e = find_edge(keys, kept, floor, (double)k, 1);
+  struct edge e = find_edge(keys, kept, (double)k, 1);
   return keep(ids, keys, kept, (struct edge){e.at, (double)n});
 }
 
@@ -230,7 +234,7 @@ INLINE int64_t spec_cut_body(const float *l, float *w, int64_t n, double sum, in
       if (held >= p * sum) break;
     }
   }
-  if (p < 1) kept = keep(ids, keys, kept, find_edge(keys, kept, 1, p * sum, 0));
+  if (p < 1) kept = keep(ids, keys, kept, find_edge(keys, kept, p * sum, 0));
   if (floor > 1) kept = keep(ids, keys, kept, (struct edge){floor, (double)n});
   memset(w, 0, (size_t)n * sizeof *w);
   *total = 0;
