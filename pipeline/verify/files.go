@@ -2,9 +2,12 @@ package verify
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -221,12 +224,29 @@ func read[T any](folder *storage.Job, f storage.File, table func(path, sha256 st
 		return own
 	}
 	if err != nil {
+		if sum, herr := digest(folder, f); herr == nil && sum != f.SHA256 {
+			return failed(f.Path, "its sha256 is %s, the manifest says %s: the file was changed or damaged", sum, f.SHA256)
+		}
 		return failed(f.Path, "%v", err)
 	}
 	if rows != f.Rows {
 		return failed(f.Path, "it has %d rows, the manifest says %d", rows, f.Rows)
 	}
 	return nil
+}
+
+// digest is the sha256 of a file.
+func digest(folder *storage.Job, f storage.File) (string, error) {
+	file, err := os.Open(filepath.Join(folder.Dir(), filepath.FromSlash(f.Path)))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func commitPath(m pipeline.Mode, shard int) string {

@@ -139,7 +139,7 @@ func TestFlippedBits(t *testing.T) {
 			if err := os.WriteFile(path, bad, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			wantFailure(t, folder, fmt.Sprintf("bit %d of byte %d", bit, at), f.Path+": ", "sha256")
+			wantFailure(t, folder, fmt.Sprintf("bit %d of byte %d", bit, at), f.Path+": its sha256 is ")
 		}
 		if err := os.WriteFile(path, data[:len(data)-1], 0o600); err != nil {
 			t.Fatal(err)
