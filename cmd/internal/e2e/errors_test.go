@@ -47,6 +47,8 @@ func TestErrors(t *testing.T) {
 		{"unknown flag", []string{"--datset", demo}, 2, []string{"--datset"}},
 		{"bad value", []string{"--dataset", demo, "--top-p", "1.5"}, 2, []string{"top_p", "1.5"}},
 		{"bad mode", []string{"--dataset", demo, "--mode", "fast"}, 2, []string{"mode", "fast"}},
+		{"bad rule", []string{"--dataset", demo, "--rule", "lenient:2"}, 2, []string{"rule", "lenient:2"}},
+		{"no such token", []string{"--dataset", demo, "--forbid", "4096"}, 2, []string{"token 4096", "testdata/demo/target"}},
 		{"positional", []string{demo}, 2, []string{"unexpected argument"}},
 		{"missing config", []string{"--config", "nowhere.yaml"}, 2, []string{"nowhere.yaml"}},
 		{"unknown key", []string{"--config", write("bad.yaml", "dataset: x\nshard_row: 3\n")}, 2, []string{"shard_row"}},
