@@ -33,6 +33,15 @@ func (d *Drafter) Law(vocab int, table *spec.NGram) spec.Drafter {
 	return spec.Uniform{Vocab: vocab}
 }
 
+// DraftWidth is how many tokens one pass of the draft model may have to score
+// while drafting.
+func (j *Job) DraftWidth() int {
+	if j.Drafter == nil {
+		return 2
+	}
+	return 2 + innerLookahead
+}
+
 func (d *Drafter) check() error {
 	switch d.Kind {
 	case DrafterNGram:

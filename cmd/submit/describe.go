@@ -58,15 +58,9 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 		if job.Rule, err = spec.ParseRule(cfg.Rule); err != nil {
 			return nil, place, configs.Usagef("rule: %w", err)
 		}
-		draft, err := models.Describe(cfg.Draft)
-		if err != nil {
+		if err := drafter(cfg, models, job, &place); err != nil {
 			return nil, place, err
 		}
-		if err := models.CheckPair(cfg.Target, cfg.Draft); err != nil {
-			return nil, place, err
-		}
-		ref := model(draft)
-		job.Draft, job.K = &ref, cfg.K
 	}
 	if least := job.K + 2; job.Context > 0 && job.Context < least {
 		return nil, place, configs.Usagef("ort.context: want %d or more for a prompt and a loop with k %d, got %d", least, job.K, job.Context)
@@ -82,7 +76,7 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 	for _, p := range []struct {
 		to   *string
 		from string
-	}{{&place.Out, cfg.Out}, {&place.Target, cfg.Target}, {&place.Draft, cfg.Draft}} {
+	}{{&place.Out, cfg.Out}, {&place.Target, cfg.Target}, {&place.Draft, place.Draft}, {&place.Table, place.Table}} {
 		if p.from == "" {
 			continue
 		}

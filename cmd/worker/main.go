@@ -73,13 +73,16 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 	return errors.Join(err, source.Close(), q.Close())
 }
 
-// overrides are the model folders that this worker was given itself.
+// overrides are the model folders, and the n-gram table, that this worker was given itself.
 func overrides(cfg configs.Config) (p pipeline.Place) {
 	if cfg.IsSet("target") {
 		p.Target = cfg.Target
 	}
 	if cfg.IsSet("draft") {
 		p.Draft = cfg.Draft
+	}
+	if d, err := cfg.DrafterSpec(); err == nil {
+		p.Table = d.Table
 	}
 	return p
 }

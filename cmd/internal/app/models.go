@@ -12,6 +12,7 @@ import (
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
+	"github.com/draftmill/draftmill/spec"
 )
 
 // Models keeps the models of a process: each is read and loaded once, however
@@ -23,6 +24,7 @@ type Models struct {
 
 	mu     sync.Mutex
 	known  map[string]*entry // by folder
+	tables map[string]*spec.NGram
 	inited bool
 }
 
@@ -44,6 +46,7 @@ func NewModels(cfg configs.ORT, log *slog.Logger) *Models {
 		library: cfg.Library,
 		log:     log,
 		known:   map[string]*entry{},
+		tables:  map[string]*spec.NGram{},
 	}
 }
 
@@ -99,10 +102,19 @@ func (m *Models) Open(overrides pipeline.Place) OpenFunc {
 			return none, nil, fmt.Errorf("open the target: %w", err)
 		}
 		pair := pipeline.Pair{Target: target, Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
-		if mode == pipeline.ArS || job.Draft == nil {
+		if mode == pipeline.ArS {
 			return pair, func() { m.closed(target) }, nil
 		}
-		draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, 2, job.Context)
+		if job.Drafter != nil {
+			if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
+				m.closed(target)
+				return none, nil, err
+			}
+		}
+		if job.Draft == nil {
+			return pair, func() { m.closed(target) }, nil
+		}
+		draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), job.Context)
 		if err != nil {
 			m.closed(target)
 			return none, nil, fmt.Errorf("open the draft: %w", err)
