@@ -76,7 +76,7 @@ func TestPlanJSON(t *testing.T) {
 	paths := 0
 	for d := xml.NewDecoder(f); ; {
 		token, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

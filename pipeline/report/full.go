@@ -16,7 +16,7 @@ func (s *Summary) Full(w io.Writer) error {
 		return nil
 	}
 	a := m.Accounting
-	var b strings.Builder
+	var b strings.Builder // takes everything: no write to it fails
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "SpS, by denominator\tover all\tmean of sequences\t\n")
 	for _, l := range []struct {
@@ -38,7 +38,7 @@ func (s *Summary) Full(w io.Writer) error {
 	} {
 		fmt.Fprintf(t, "%s\t%s\t%s\t\n", l.name, l.all, l.mean)
 	}
-	t.Flush()
+	_ = t.Flush()
 	fmt.Fprintf(&b, "\n%d drafted, %d examined, %d accepted in %d loops of %d sequences.\n", a.Drafted, a.Examined, a.Accepted, a.Loops, a.PerSequence.Sequences)
 	fmt.Fprintf(&b, "%d tokens are %d accepted, %d recovered and %d bonus; %d more were decided behind the end of a completion.\n\n",
 		a.KeptAccepted+a.Recovered+a.Bonus, a.KeptAccepted, a.Recovered, a.Bonus, a.Dropped)
@@ -47,13 +47,13 @@ func (s *Summary) Full(w io.Writer) error {
 	for _, p := range a.Positions {
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%s\t%s\t\n", p.T, p.Drafted, p.Examined, p.Accepted, percent(p.Conditional), percent(p.Unconditional))
 	}
-	t.Flush()
+	_ = t.Flush()
 	fmt.Fprintf(&b, "\n")
 	fmt.Fprintf(t, "accepted in a loop\tloops\t\t\n")
 	for n, loops := range a.Lengths {
 		fmt.Fprintf(t, "%d\t%d\t%s\t\n", n, loops, percent(ratio(float64(loops), a.Loops)))
 	}
-	t.Flush()
+	_ = t.Flush()
 	fmt.Fprintf(&b, "\nWhat this log says of a lookahead capped at K\n")
 	fmt.Fprintf(t, "K\ttokens per loop\tpredicted speed-up\tcost of scoring\t\n")
 	for _, p := range a.Smaller {
@@ -66,7 +66,7 @@ func (s *Summary) Full(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%d\t%.3f\t%s\t%s\t\n", p.K, p.TokensPerLoop, speedup, cost)
 	}
-	t.Flush()
+	_ = t.Flush()
 	_, err := io.WriteString(w, b.String())
 	return err
 }
