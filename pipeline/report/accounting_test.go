@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -245,6 +246,27 @@ func TestStandardErrors(t *testing.T) {
 			near(t, "plain error over scatter", se/scatter, 1, 0.15)
 		} else if se > 0.6*scatter {
 			t.Errorf("the plain error is %v of the scatter where sequences differ", se/scatter)
+		}
+	}
+}
+
+// TestNothingToCount: figures of nothing are zero, and can be written as JSON.
+func TestNothingToCount(t *testing.T) {
+	for name, g := range map[string]*ledger{"no loops": newLedger(), "no time": newLedger()} {
+		if name == "no time" {
+			l := logged(0, 2, 1, 0)
+			l.DraftNS, l.ScoreNS, l.SampleNS = 0, 0, 0
+			g.loop(l)
+		}
+		a := g.accounting()
+		a.Smaller = g.counterfactual(&Cost{Tokens: 1})
+		if _, err := json.Marshal(a); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var b strings.Builder
+		s := Summary{Modes: map[string]*Mode{"sps": {Accounting: a}}}
+		if err := s.Full(&b); err != nil || strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
+			t.Errorf("%s: %v\n%s", name, err, b.String())
 		}
 	}
 }

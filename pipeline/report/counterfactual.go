@@ -61,12 +61,15 @@ func (g *ledger) costs() []Cost {
 // the number of tokens, between measured numbers along a line. base is the
 // cost of a loop of one token, a step of autoregressive sampling.
 func (g *ledger) counterfactual(base *Cost) []Prediction {
+	predictions := []Prediction{}
+	if len(g.shapes) == 0 {
+		return predictions
+	}
 	var largest int32
 	for s := range g.shapes {
 		largest = max(largest, s.drafted)
 	}
 	curve, perToken := g.curve(base)
-	predictions := []Prediction{}
 	for k := range largest + 1 {
 		var tokens, loops, ms float64
 		for s, n := range g.shapes {
@@ -76,7 +79,7 @@ func (g *ledger) counterfactual(base *Cost) []Prediction {
 			ms += float64(n) * (float64(drafted)*perToken + along(curve, int(drafted)+1))
 		}
 		p := Prediction{K: int(k), TokensPerLoop: tokens / loops}
-		if base != nil {
+		if base != nil && ms > 0 {
 			speedup := (base.ScoreMS + base.SampleMS) * tokens / ms
 			p.Speedup = &speedup
 		}
