@@ -192,8 +192,9 @@ func overlap(k kernel, p, q *Dist) float64 {
 		ids = q.ids
 	}
 	var sum float64
+	ip, iq := 1/p.Sum, 1/q.Sum
 	for _, i := range ids {
-		sum += min(p.Prob(i), q.Prob(i))
+		sum += min(float64(p.W[i])*ip, float64(q.W[i])*iq)
 	}
 	return min(sum, 1)
 }

@@ -45,8 +45,12 @@ func verify(k kernel, rule Rule, drafted []int32, p, q []Dist, coins Uniforms, p
 	if len(p) != len(drafted) || len(q) != len(drafted)+1 {
 		return fmt.Errorf("verify %d drafted tokens with %d draft and %d target rows: %w", len(drafted), len(p), len(q), ErrShape)
 	}
-	if err := q[len(drafted)].check(); err != nil {
-		return fmt.Errorf("verify %d drafted tokens: the last target row: %w", len(drafted), err)
+	last := len(drafted)
+	if err := q[last].check(); err != nil {
+		return fmt.Errorf("verify %d drafted tokens: the last target row: %w", last, err)
+	}
+	if len(q[last].W) != len(q[0].W) {
+		return fmt.Errorf("verify %d drafted tokens: target vocabularies %d and %d: %w", last, len(q[0].W), len(q[last].W), ErrShape)
 	}
 	out.P, out.Q, out.Overlap, out.Coins, out.Below = out.P[:0], out.Q[:0], out.Overlap[:0], out.Coins[:0], out.Below[:0]
 	for t, x := range drafted {
@@ -71,7 +75,6 @@ func verify(k kernel, rule Rule, drafted []int32, p, q []Dist, coins Uniforms, p
 		}
 		return nil
 	}
-	last := len(drafted)
 	out.Accepted, out.Kind = last, Bonus
 	out.Token = q[last].Sample(coins.Uniform(BonusCoin, position+last))
 	return nil
@@ -118,7 +121,8 @@ func (out *Outcome) examine(k kernel, rule Rule, x int32, p, q *Dist) error {
 func Residual(p, q *Dist, u float64) int32 { return residual(native{}, p, q, u) }
 
 func residual(k kernel, p, q *Dist, u float64) int32 {
-	surplus := func(i int32) float64 { return q.Prob(i) - p.Prob(i) }
+	ip, iq := 1/p.Sum, 1/q.Sum
+	surplus := func(i int32) float64 { return float64(float64(q.W[i])*iq) - float64(float64(p.W[i])*ip) }
 	x := int32(-1)
 	if q.form == sparse {
 		var mass, acc float64
