@@ -234,6 +234,9 @@ func (d *Decoder) Free(slot int) {
 //
 // When ctx ends, the run in progress is terminated and waited for, and the error
 // wraps ctx's. After an error each slot keeps its first past[i] tokens.
+//
+// Up to Model.Lanes slots share one run. The first Forward of so many makes the
+// session for it, which takes a while and which ctx does not interrupt.
 func (d *Decoder) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -317,8 +320,12 @@ func (d *Decoder) check(slots, past []int, tokens [][]int32) error {
 
 // reserve makes room for n tokens and their logits in each of some slots.
 func (d *Decoder) reserve(slots, n int) error {
-	if lanes := min(slots, d.model.Lanes()); lanes > 1 {
-		if err := d.lanes.reserve(d, lanes, n); err != nil {
+	together := n * min(slots, d.model.Lanes())
+	if err := d.grow(&d.ids, 8*max(together, d.Context())); err != nil {
+		return err
+	}
+	if d.position != nil && d.model.Lanes() > 1 {
+		if err := d.grow(&d.lanes.positions, 8*together); err != nil {
 			return err
 		}
 	}

@@ -151,14 +151,6 @@ func (d *Decoder) together(slots, past []int, tokens [][]int32, off int) error {
 	return nil
 }
 
-// reserve makes room for the tokens of n lanes of s each.
-func (m *laneMemory) reserve(d *Decoder, n, s int) error {
-	if err := d.grow(&d.ids, n*s*8); err != nil || d.position == nil {
-		return err
-	}
-	return d.grow(&m.positions, n*s*8)
-}
-
 // free releases the bindings and then the memory that is bound.
 func (m *laneMemory) free(rt *C.dm_runtime) {
 	for _, r := range m.runs {
