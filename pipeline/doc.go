@@ -9,6 +9,8 @@
 //	shard.go     one shard: rows -> completions and loops
 //	tally.go     completion and log held against each other before they are written
 //	decode.go    one sequence: the loop of Algorithm 2 (Chen et al. 2023)
+//	lookahead.go how many tokens a loop drafts, and what is learned from it
+//	draft.go     what drafts: a model, a law without one; draft_nested.go: both
 //	cache.go     one sequence's KV cache in one model: feeding and rolling back
 //	finish.go    where a completion ends: end-of-sequence, stop text, limits
 //	job.go       what a job is, and the metadata that travels with a shard
@@ -18,7 +20,11 @@
 //
 //   - Everything that decides a token is in the job's specification and the
 //     row: the models' digests, the sampling, the seed and the row's index. A
-//     redelivered shard or another worker decodes the same tokens.
+//     redelivered shard or another worker decodes the same tokens. The
+//     lookahead auto is the exception: it follows the clock, so that another
+//     run may draw other tokens, from the same law.
+//   - A lookahead is chosen before its loop draws, and what is drafted is
+//     verified: see spec.Policy for why that keeps the target's law.
 //   - A row that cannot be decoded becomes a row with an error. A shard that
 //     cannot be decoded is retried, and set aside after MaxAttempts.
 //   - A shard is committed before it is acknowledged: a worker that dies in

@@ -26,6 +26,8 @@
 //	Sampling, Dist   logits -> standardized distributions (Leviathan 2.2)
 //	Coins            counter-based uniforms, one stream a purpose
 //	Verify           Algorithm 2 of Chen et al., from "for t = 1 : K" on
+//	Drafter          laws to draft from without a model: NGram, Lookup, Uniform
+//	Policy           how many tokens to draft, and why any such choice is lossless
 //	theory           what the two papers predict from alpha, c and K
 //
 // Invariants:
@@ -33,7 +35,7 @@
 //   - p and q pass through the same standardization. Accepting with a ratio of
 //     differently truncated distributions is a bias, not an approximation.
 //   - p is the law that the drafted token was really drawn from.
-//   - No two decisions share a coin.
+//   - No two decisions share a coin, those over discarded drafts included.
 //   - A hostile input (NaN, +Inf, no mass, a drafted token with p = 0) is a
 //     named error, never a silent accept.
 //
