@@ -23,11 +23,11 @@ type pair struct {
 }
 
 // TestLanesEqualAlone plays a random game: sequences join with a prompt, run
-// together in ever other company and order, 1 to 13 tokens at a time, roll back
+// together in ever new company and order, 1 to 13 tokens at a time, roll back
 // by different lengths and leave. Every logit must be the one, to the bit, that
 // the sequence gets alone.
 func TestLanesEqualAlone(t *testing.T) {
-	for _, name := range slices.Concat(gqaModels, []string{"growing", "float16", "draft-optimum"}) {
+	for _, name := range slices.Concat(gqaModels, []string{"growing", "float16"}) {
 		t.Run(name, func(t *testing.T) {
 			const lanes = 4
 			m := loadT(t, modelDir(name), Options{Context: 48, Lanes: lanes})
@@ -37,7 +37,7 @@ func TestLanesEqualAlone(t *testing.T) {
 			d, reference := decoderT(t, m), decoderT(t, loadT(t, modelDir(name), Options{Context: 48}))
 			r := rand.New(rand.NewPCG(4, 2))
 			var pairs []*pair
-			for step := range 60 {
+			for step := range 45 {
 				if len(pairs) < 2 || len(pairs) < 6 && r.IntN(3) == 0 {
 					p := &pair{lane: sequenceT(t, d).slot, alone: sequenceT(t, reference)}
 					for range m.Context() {
@@ -201,7 +201,7 @@ func TestLaneStepsAllocateNothing(t *testing.T) {
 // several lanes.
 func TestOpenCloseLanesStaysFlat(t *testing.T) {
 	needLibrary(t)
-	const warm, cycles, margin = 20, 80, 12 << 20
+	const warm, cycles, margin = 12, 45, 12 << 20
 	live := liveBytes.Load()
 	cycle := func(i int) {
 		name := gqaModels[i%3]

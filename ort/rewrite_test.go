@@ -175,6 +175,48 @@ func TestOneLane(t *testing.T) {
 	}
 }
 
+// TestLanesWithPositions: position_ids are given for every lane, to the graph and
+// to the attention of each.
+func TestLanesWithPositions(t *testing.T) {
+	dir := copyModel(t, "gqa")
+	m := readModelT(t, "gqa")
+	for _, n := range m.Graph.Node {
+		if n.GetOpType() == "GroupQueryAttention" {
+			n.Input = append(n.Input, "position_ids")
+		}
+		if slices.Equal(n.Output, []string{"logits"}) {
+			n.Output[0] = "own"
+		}
+	}
+	// Every logit is raised by its position.
+	axes := &onnxpb.TensorProto{Name: proto.String("axes"), Dims: []int64{1}, DataType: proto.Int32(int32(int64Type)), RawData: []byte{2, 0, 0, 0, 0, 0, 0, 0}}
+	m.Graph.Initializer = append(m.Graph.Initializer, axes)
+	m.Graph.Input = append(m.Graph.Input, value("position_ids", int64Type, -1, -1))
+	to := []*onnxpb.AttributeProto{{Name: proto.String("to"), I: proto.Int64(int64(float32Type)), Type: proto.Int32(2)}}
+	m.Graph.Node = append(m.Graph.Node,
+		&onnxpb.NodeProto{OpType: proto.String("Cast"), Input: []string{"position_ids"}, Output: []string{"places"}, Attribute: to},
+		&onnxpb.NodeProto{OpType: proto.String("Unsqueeze"), Input: []string{"places", "axes"}, Output: []string{"raise"}},
+		&onnxpb.NodeProto{OpType: proto.String("Add"), Input: []string{"own", "raise"}, Output: []string{"logits"}})
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "model.onnx"), string(data))
+
+	d, alone := decoderT(t, loadT(t, dir, Options{Lanes: 3})), decoderT(t, loadT(t, dir, Options{}))
+	pairs := newPairs(t, d, alone, 3)
+	plain := sequenceT(t, decoderT(t, loadT(t, modelDir("gqa"), Options{})))
+	want := plain.feed(0, pairs[0].text[:8]...)
+	got := pairs[0].alone.feed(0, pairs[0].text[:8]...)
+	for i := range want {
+		want[i] += float32(i / d.Vocab())
+	}
+	near(t, "raised logits", got, want, 1e-5)
+	for _, s := range []int{1, 5, 2} {
+		feedPairs(t, d, pairs, s)
+	}
+}
+
 // TestSelfTestOfLanes: a graph whose sequences see each other passes alone, and
 // is found out with lanes.
 func TestSelfTestOfLanes(t *testing.T) {
