@@ -1,0 +1,400 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// withdrawing is a drafter that drops what it drew where its law gave that
+// little: K chosen after seeing the draw.
+type withdrawing struct{ drafter }
+
+func (w withdrawing) step(ctx context.Context, d *proposal, most int) error {
+	err := w.drafter.step(ctx, d, most)
+	if d.least < 0.5 {
+		d.tokens = d.tokens[:len(d.tokens)-1]
+	}
+	return err
+}
+
+// TestChoosingAfterTheDrawIsBiased guards the instrument, and shows what
+// policies must not do: the same threshold is lossless where the token is kept
+// (confidence) and biased where it is withdrawn.
+func TestChoosingAfterTheDrawIsBiased(t *testing.T) {
+	c := trial{
+		vocab: 2, limit: 3, prompt: []int32{0, 1, 0}, model: true,
+		settings: Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}},
+		change:   func(e *Engine) { e.drafter = withdrawing{e.drafter} },
+	}
+	if d := distance(c.lawOf(t), c.want(t)); d < 0.01 {
+		t.Errorf("withdrawn drafts pass for the target to within %g", d)
+	}
+	c.change, c.settings.Lookahead = nil, spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.5}
+	if d := distance(c.lawOf(t), c.want(t)); d > 1e-9 {
+		t.Errorf("kept drafts are biased by %g", d)
+	}
+}
+
+// TestConfidenceStops: every drafted token but the last of a loop that fell
+// short has at least the threshold's probability, also where greedy decoding
+// makes it certain.
+func TestConfidenceStops(t *testing.T) {
+	tok, eos := letters(t, "abcdefgh")
+	const vocab, k, x = 9, 5, 0.3
+	for _, temperature := range []float64{1, 0} {
+		draft := newScripted(t, vocab, hashed(vocab, 6))
+		r := decodeSettings(t, Pair{Target: newScripted(t, vocab, hashed(vocab, 5)), Draft: draft, Tokenizer: tok, EOS: []int32{eos}},
+			Settings{K: k, Lookahead: spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: x}, Sampling: spec.Sampling{Temperature: temperature}}, 400)
+		chain, err := spec.NewChain(spec.Sampling{Temperature: 1}, vocab, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short, full, at := 0, 0, 0
+		var p spec.Dist
+		for _, l := range r.loops {
+			prefix := append([]int32{0}, r.tokens[:at]...)
+			for i, id := range l.Drafted {
+				if err := chain.Standardize(draft.logits(prefix), prefix, &p); err != nil {
+					t.Fatal(err)
+				}
+				sure, last := p.Prob(id) >= x, i == len(l.Drafted)-1
+				if !sure && !last || sure && last && len(l.Drafted) < k && id != eos && at+k < 400 {
+					t.Errorf("temperature %v: loop at %d drafts %v: token %d has probability %.3f", temperature, l.Position, l.Drafted, i, p.Prob(id))
+				}
+				prefix = append(prefix, id)
+			}
+			if len(l.Drafted) < k {
+				short++
+			} else {
+				full++
+			}
+			if l.K != k || len(l.P) != len(l.Drafted) {
+				t.Errorf("K %d, %d drafted, %d of them verified", l.K, len(l.Drafted), len(l.P))
+			}
+			at += l.Emitted
+		}
+		if short == 0 || full == 0 && temperature == 1 {
+			t.Errorf("temperature %v: %d loops fell short, %d did not", temperature, short, full)
+		}
+	}
+}
+
+// decodeSettings decodes until limit from the prompt 0, ends of sequences
+// ignored.
+func decodeSettings(t testing.TB, pair Pair, s Settings, limit int) ran {
+	t.Helper()
+	e, err := NewEngine(pair, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	return continueWith(t, e, []int32{0}, spec.Coins{Seed: 3}, limit)
+}
+
+func continueWith(t testing.TB, e *Engine, prompt []int32, coins spec.Uniforms, limit int) (r ran) {
+	t.Helper()
+	if err := e.begin(t.Context(), prompt); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.decode(t.Context(), coins, newEnding(e.pair.Tokenizer, nil, nil, limit), func(l *Loop) error {
+		kept, out := *l, *l.Outcome
+		out.P, out.Overlap, out.Coins = slices.Clone(l.P), slices.Clone(l.Overlap), slices.Clone(l.Coins)
+		kept.Drafted, kept.Outcome = slices.Clone(l.Drafted), &out
+		r.loops = append(r.loops, kept)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.tokens = slices.Clone(e.tokens[len(prompt):])
+	return r
+}
+
+// similar gives the logits of a hashed model, bent by a little of another's.
+func similar(vocab int, seed uint64, bend float32) func([]int32) []float32 {
+	a, b := hashed(vocab, seed), hashed(vocab, seed+1)
+	return func(prefix []int32) []float32 {
+		l, more := a(prefix), b(prefix)
+		for i := range l {
+			l[i] += bend * more[i]
+		}
+		return l
+	}
+}
+
+// TestAutoInTheLoop runs auto under a clock that passes with what the models
+// are fed: it drafts where that pays, does without where it does not, and then
+// spares the draft the prompts too.
+func TestAutoInTheLoop(t *testing.T) {
+	tok, _ := letters(t, "abcdefgh")
+	const vocab, limit = 8, 120
+	for _, c := range []struct {
+		name  string
+		draft func([]int32) []float32
+		cost  func(int) time.Duration // of the draft; the target takes 10 + 1 a token
+		least float64                 // drafted tokens a loop
+		most  float64
+	}{
+		{"good and cheap", similar(vocab, 5, 0.2), costing(0, 1), 2.5, 8},
+		{"good and dear", similar(vocab, 5, 0.2), costing(9, 1), 0, 0.1},
+		{"bad and cheap", hashed(vocab, 77), costing(1, 1), 0, 3},
+		{"slower than the target", similar(vocab, 5, 0.2), costing(40, 1), 0, 0.05},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			time := &clock{}
+			target, draft := newScripted(t, vocab, hashed(vocab, 5)), newScripted(t, vocab, c.draft)
+			target.clock, target.cost = time, costing(10, 1)
+			draft.clock, draft.cost = time, c.cost
+			e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 8, Lookahead: spec.Lookahead{Kind: spec.AutoLookahead}, Sampling: spec.Sampling{Temperature: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			e.now = time.now
+			loops, drafted, asked := 0, 0, 0
+			for sample := range uint32(20) {
+				r := continueWith(t, e, append(make([]int32, 50), int32(sample%vocab)), spec.Coins{Sample: sample}, limit)
+				if len(r.tokens) != limit {
+					t.Fatalf("%d tokens", len(r.tokens))
+				}
+				for _, l := range r.loops {
+					if len(l.Drafted) > l.K || l.K > 8 {
+						t.Fatalf("asked for %d, drafted %d", l.K, len(l.Drafted))
+					}
+					if sample >= 5 { // it has found its way
+						loops, drafted, asked = loops+1, drafted+len(l.Drafted), asked+l.K
+					}
+				}
+			}
+			if mean := float64(drafted) / float64(loops); mean < c.least || mean > c.most || asked != drafted {
+				t.Errorf("%.2f drafted a loop, want %v to %v; asked for %d, drafted %d", mean, c.least, c.most, asked, drafted)
+			}
+			if fed := float64(draft.fed) / 20; c.most < 1 && fed > 40 {
+				t.Errorf("a draft that is of no use is fed %.0f tokens a sequence", fed)
+			}
+		})
+	}
+}
+
+// waking drafts in bursts, with long pauses in which the draft falls behind.
+type waking struct{ loops, every int }
+
+func (w *waking) Begin(int) bool { return false }
+func (w *waking) Next(room, _ int) int {
+	if w.loops++; w.loops%w.every < 3 {
+		return min(2, room)
+	}
+	return 0
+}
+func (w *waking) More(float64) bool  { return true }
+func (w *waking) Observe(spec.Round) {}
+
+// TestDraftCatchesUp: a draft that was left behind is fed what it lacks once,
+// in passes no longer than the prefill's, and drafts as if it had never been.
+func TestDraftCatchesUp(t *testing.T) {
+	tok, _ := letters(t, "ab")
+	const vocab = 3
+	for _, every := range []int{4, 10, 400} {
+		for _, nested := range []bool{false, true} {
+			longest := 0
+			target := newScripted(t, vocab, hashed(vocab, 1))
+			draft := newScripted(t, vocab, hashed(vocab, 2))
+			draft.clock, draft.cost = &clock{}, func(tokens int) time.Duration { longest = max(longest, tokens); return 0 }
+			pair := Pair{Target: target, Draft: draft, Tokenizer: tok}
+			if nested {
+				pair.Law = spec.Uniform{Vocab: vocab}
+			}
+			e, err := NewEngine(pair, Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			e.policy = &waking{every: every}
+			rounds := &observing{Policy: e.policy}
+			e.policy = rounds
+			r := continueWith(t, e, make([]int32, 300), spec.Coins{}, 900)
+			loops := 0 // that drafted
+			for _, l := range r.loops {
+				if len(l.Drafted) > 0 {
+					loops++
+				}
+			}
+			// Beyond the sequence itself, a loop feeds at most its drafts and
+			// one token again, an inner loop its own drafts besides.
+			if draft.fed > 300+900+6*loops || loops < 5 {
+				t.Errorf("every %d: fed %d tokens in %d loops", every, draft.fed, loops)
+			}
+			if longest > prefillChunk || every == 400 && longest < prefillChunk {
+				t.Errorf("every %d: the longest pass feeds %d tokens", every, longest)
+			}
+			if every == 400 && rounds.fed < 290 {
+				t.Errorf("the policy was told of %d tokens to catch up on", rounds.fed)
+			}
+		}
+	}
+}
+
+// observing counts what a policy is told.
+type observing struct {
+	spec.Policy
+	fed int
+}
+
+func (o *observing) Observe(r spec.Round) {
+	o.fed += r.Fed
+	o.Policy.Observe(r)
+}
+
+// TestAlphaOfEveryDrafter measures alpha through the loop: the mean overlap and
+// the count of accepted tokens agree, a better drafter has a higher one, and an
+// inner drafter leaves the draft model's as it is.
+func TestAlphaOfEveryDrafter(t *testing.T) {
+	tok, _ := letters(t, "abcdefgh")
+	const vocab = 8
+	// The target has habits that a table can learn: it looks at two tokens.
+	q := func(prefix []int32) []float32 { return hashed(vocab, 5)(prefix[max(0, len(prefix)-2):]) }
+	p := func(prefix []int32) []float32 { return similar(vocab, 5, 0.3)(prefix[max(0, len(prefix)-2):]) }
+	trainer, err := spec.NewNGramTrainer(3, vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.Add(decodeSettings(t, Pair{Target: newScripted(t, vocab, q), Tokenizer: tok}, Settings{Sampling: spec.Sampling{Temperature: 1}}, 3000).tokens); err != nil {
+		t.Fatal(err)
+	}
+	table := trainer.Table(spec.Digest{})
+	alpha := map[string]float64{}
+	for _, d := range []struct {
+		name  string
+		model bool
+		law   spec.Drafter
+	}{
+		{"model", true, nil},
+		{"ngram", false, table.Drafter()},
+		{"lookup", false, spec.Lookup{Vocab: vocab, N: 4}},
+		{"uniform", false, spec.Uniform{Vocab: vocab}},
+		{"model+ngram", true, table.Drafter()},
+		{"model+lookup", true, spec.Lookup{Vocab: vocab, N: 4}},
+		{"model+uniform", true, spec.Uniform{Vocab: vocab}},
+	} {
+		draft := newScripted(t, vocab, p)
+		pair := Pair{Target: newScripted(t, vocab, q), Law: d.law, Tokenizer: tok}
+		if d.model {
+			pair.Draft = draft
+		}
+		r := decodeSettings(t, pair, Settings{K: 4, Sampling: spec.Sampling{Temperature: 1}}, 3000)
+		overlap, accepted, n, drafted := 0.0, 0.0, 0.0, 0
+		for _, l := range r.loops {
+			drafted += len(l.Drafted)
+			for i := range l.Coins {
+				overlap += l.Overlap[i]
+				n++
+			}
+			accepted += float64(l.Accepted)
+		}
+		alpha[d.name] = overlap / n
+		t.Logf("%-14s alpha %.3f, accepted of examined %.3f, %d drafted in %d passes of the draft", d.name, overlap/n, accepted/n, drafted, draft.passes)
+		if se := math.Sqrt(0.25 / n); math.Abs(accepted/n-overlap/n) > 4*se {
+			t.Errorf("%s: alpha %.3f by overlap, %.3f by count", d.name, overlap/n, accepted/n)
+		}
+		if d.model && d.law != nil && draft.passes >= drafted {
+			t.Errorf("%s: %d passes of the draft for %d drafted tokens", d.name, draft.passes, drafted)
+		}
+		if d.model && math.Abs(overlap/n-alpha["model"]) > 0.03 {
+			t.Errorf("%s: alpha %.3f, the model's alone is %.3f", d.name, overlap/n, alpha["model"])
+		}
+	}
+	if !(alpha["model"] > alpha["ngram"] && alpha["ngram"] > alpha["uniform"] && alpha["lookup"] > 0) {
+		t.Errorf("alphas %v", alpha)
+	}
+}
+
+// TestEveryDrafterReplays: under fixed and confidence a shard is the same
+// again, whatever the engine decoded before.
+func TestEveryDrafterReplays(t *testing.T) {
+	tok, eos := letters(t, "ab")
+	rows := []storage.ShardRow{{Row: 4, Prompt: []byte("abba")}, {Row: 5, Prompt: []byte("bb")}, {Row: 6, Prompt: []byte("bb")}}
+	for _, d := range drafters {
+		for _, lookahead := range []spec.Lookahead{{}, {Kind: spec.ConfidenceLookahead, Threshold: 0.4}} {
+			pair := Pair{Target: newScripted(t, 3, hashed(3, 1)), Tokenizer: tok, EOS: []int32{eos}}
+			if d.model {
+				pair.Draft = newScripted(t, 3, hashed(3, 2))
+			}
+			if d.law != nil {
+				pair.Law = d.law(t, 3)
+			}
+			e, err := NewEngine(pair, Settings{K: 3, Lookahead: lookahead, Sampling: spec.Sampling{Temperature: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			var logs [2]shardLog
+			for i, order := range [][]int{{0, 1, 2}, {2, 0, 1}} {
+				for _, row := range order {
+					if err := decodeShard(t.Context(), e, testTask(SpS, rows[row]), "w", &logs[i], func(*storage.Completion) {}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				slices.SortStableFunc(logs[i].completions, func(a, b storage.Completion) int { return int(a.Row - b.Row) })
+				slices.SortStableFunc(logs[i].loops, func(a, b storage.Loop) int { return int(a.Row - b.Row) })
+			}
+			if a, b := logs[0].timeless(), logs[1].timeless(); a != b {
+				t.Errorf("%s/%s: a second run differs:\n%s\n%s", d.name, lookahead.Kind, a, b)
+			}
+		}
+	}
+}
+
+func TestJobNamesItsDrafter(t *testing.T) {
+	job := testJob()
+	for _, c := range []struct {
+		name    string
+		draft   *Model
+		drafter *Drafter
+		look    string
+		ok      bool
+	}{
+		{"model", &Model{}, nil, "", true},
+		{"none", nil, nil, "", false},
+		{"lookup", nil, &Drafter{Kind: DrafterLookup, N: 8}, "auto", true},
+		{"lookup of nothing", nil, &Drafter{Kind: DrafterLookup}, "", false},
+		{"uniform", nil, &Drafter{Kind: DrafterUniform}, "confidence:0.5", true},
+		{"ngram", nil, &Drafter{Kind: DrafterNGram, Table: &Model{Name: "t", Digest: "1"}}, "", true},
+		{"ngram without a table", nil, &Drafter{Kind: DrafterNGram}, "", false},
+		{"model+ngram", &Model{}, &Drafter{Kind: DrafterNGram, Table: &Model{Name: "t", Digest: "1"}}, "", true},
+		{"unknown", nil, &Drafter{Kind: "oracle"}, "", false},
+		{"unknown lookahead", &Model{}, nil, "sometimes", false},
+	} {
+		job.Draft, job.Drafter, job.Lookahead = c.draft, c.drafter, c.look
+		if err := job.Validate(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !c.ok {
+			continue
+		}
+		s, err := job.Settings(SpS)
+		if err != nil || s.K != job.K || c.look == "" && s.Lookahead.Kind != spec.FixedLookahead {
+			t.Errorf("%s: settings %+v, %v", c.name, s, err)
+		}
+		if s, err := job.Settings(ArS); err != nil || s.K != 0 {
+			t.Errorf("%s: settings of ars %+v, %v", c.name, s, err)
+		}
+	}
+	// What is not said leaves the specification, and so the job's name, as it was.
+	job = testJob()
+	text, err := job.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"drafter", "lookahead", "table"} {
+		if bytes.Contains(text, fmt.Appendf(nil, "%q", key)) {
+			t.Errorf("the default job says %s:\n%s", key, text)
+		}
+	}
+}
