@@ -31,8 +31,9 @@
 //   - A Forward of n slots runs on a session of exactly n lanes, which is made
 //     when n first occurs (more than Options.Lanes run in groups). Making one
 //     costs as much as some tens of steps, once; an idle lane in a larger
-//     session would cost its share of every step, for a model of 7M parameters
-//     10% to 22% where 3 sequences ran in 4 lanes.
+//     session would cost its share of every step: with the demo's target 4 lanes
+//     took 15 to 19% longer than 3 at S = 1, 27 to 29% at S = 5 (one thread, the
+//     least of 100 times on a busy machine).
 //   - All sessions read the same weights (weights.go): external data are mapped,
 //     weights inside model.onnx that begin at an odd address are copied once,
 //     and what the kernels pack is packed once. Eight sessions of a model of
