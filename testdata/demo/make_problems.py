@@ -1,6 +1,7 @@
 """Makes synthetic Python problems in HumanEval's form.
 
     python make_problems.py train OUT.jsonl --count 60000 --seed 1
+    python make_problems.py train OUT.jsonl --count 60000 --seed 2 --plain
     python make_problems.py minieval minieval.parquet --count 80 --seed 7
 
 A problem's key is its family and the kinds of its parts. One key in ten, chosen
@@ -52,7 +53,7 @@ def call(source, name, args):
     return load(source, name)(*eval(repr(args)))
 
 
-def render(r, family, p, tests):
+def render(r, family, p, tests, plain=False):
     """Prompt, body and test of one problem, or None where its inputs say too little."""
     name = re.sub(r"\W", "_", p["name"])
     if r.random() < 0.25:
@@ -87,7 +88,7 @@ def render(r, family, p, tests):
     gap = "\n" if r.random() < 0.25 else ""
     quote = '"""' + r.choice(["", "", " "])
     text = quote + "\n    ".join(lines) + "\n" + gap
-    for i, o in shown:
+    for i, o in [] if plain else shown:
         i = i[1:-1].rstrip(",") if i.endswith(",)") else i[1:-1]
         text += f"    >>> {name}({i})\n    {o}\n"
     prompt = imports + header + "    " + text + '    """\n'
@@ -97,7 +98,7 @@ def render(r, family, p, tests):
     return dict(prompt=prompt, canonical_solution=body, test=test, entry_point=name, key="/".join([family, *p["ops"]]))
 
 
-def draw(r, want_held_out, tests=0, families=None):
+def draw(r, want_held_out, tests=0, families=None, plain=False):
     """One problem from the wanted side of the split."""
     for _ in range(100_000):
         family = r.choice(families or list(FAMILIES))
@@ -105,7 +106,7 @@ def draw(r, want_held_out, tests=0, families=None):
         if held_out(family, p["ops"]) != want_held_out:
             continue
         try:
-            out = render(r, family, add_ending(r, p, 0.85), tests)
+            out = render(r, family, add_ending(r, p, 0.85), tests, plain)
         except (OverflowError, RecursionError):
             continue
         if out is not None:
@@ -113,12 +114,13 @@ def draw(r, want_held_out, tests=0, families=None):
     raise RuntimeError(f"no problem of {families} on this side of the split")
 
 
-def train(path, count, seed):
+def train(path, count, seed, plain):
+    """Training problems, one JSON pair of prompt and solution per line; plain ones have no examples."""
     r = random.Random(seed)
     seen = set()
     with open(path, "w") as f:
         while len(seen) < count:
-            p = draw(r, False)
+            p = draw(r, False, plain=plain)
             text = p["prompt"] + p["canonical_solution"]
             if text in seen:
                 continue
@@ -152,8 +154,12 @@ def main():
     ap.add_argument("out")
     ap.add_argument("--count", type=int, required=True)
     ap.add_argument("--seed", type=int, required=True)
+    ap.add_argument("--plain", action="store_true")
     a = ap.parse_args()
-    (train if a.what == "train" else minieval)(a.out, a.count, a.seed)
+    if a.what == "train":
+        train(a.out, a.count, a.seed, a.plain)
+    else:
+        minieval(a.out, a.count, a.seed)
 
 
 if __name__ == "__main__":

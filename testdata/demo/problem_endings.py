@@ -46,5 +46,5 @@ def add_ending(r, p, share):
         body.append(f"value = {value}")
         value = "value"
     _, doc, lines = r.choice(ENDINGS[kind])
-    words = dict(v=value, k=r.randint(3, 40), d=r.randint(2, 5), w=r.choice(["none", "empty", "-", "nothing"]), p=r.choice("!?.*-+"))
+    words = dict(v=value, k=r.choice([10, 20, 50]), d=r.choice([2, 3]), w="none", p=r.choice("!*"))
     return {**p, "doc": p["doc"].rstrip() + " " + doc.format(**words), "body": body + [line.format(**words) for line in lines]}

@@ -134,7 +134,7 @@ def extreme(r):
     w, op = r.choice([("largest", ">"), ("smallest", "<")])
     v = r.choice(["None", "0", "-1"])
     doc = f"Return the {w} of the numbers of {a} {en}, or {v} if there is none."
-    b = r.choice(["best", "best", w])
+    b = "best"
     body = [f"{b} = None", f"for {x} in {a}:", f"    if {py.format(x=x)}:", f"        if {b} is None or {x} {op} {b}:", f"            {b} = {x}"]
     body += [f"return {b}"] if v == "None" else [f"if {b} is None:", f"    return {v}", f"return {b}"]
     return problem([k, w, v], r.choice([f"{w}_{k}", f"find_{w}"]), [(a, "list[int]")], "int", doc, body, list_inputs(r))
@@ -195,7 +195,7 @@ def running(r):
 @family
 def pairwise(r):
     a, x, out = vars_of(r)
-    b = r.choice(["other", "ys", "second", "b"])
+    b = "other"
     w, en, py = r.choice([("sum", "sum", "{x} + y"), ("product", "product", "{x} * y"), ("difference", "difference", "{x} - y"), ("max", "larger", "max({x}, y)"), ("min", "smaller", "min({x}, y)"), ("gap", "absolute difference", "abs({x} - y)")])
     k, en2, py2 = int_map(r)
     doc = f"Return the {en} of each pair of numbers of {a} and {b}, {en2}."
@@ -210,7 +210,7 @@ def pairwise(r):
 @family
 def pairs_count(r):
     a, x, out = vars_of(r)
-    b = r.choice(["other", "ys", "second", "b"])
+    b = "other"
     w, en, py = r.choice([("less", "the first is less than the second", "{x} < y"), ("greater", "the first is greater than the second", "{x} > y"), ("equal", "both are equal", "{x} == y"), ("even", "the sum is even", "({x} + y) % 2 == 0"), ("positive", "the product is positive", "{x} * y > 0")])
     k, en2, py2 = int_map(r)
     doc = f"Return the sum of the numbers of {a}, each {en2}, over the pairs of {a} and {b} where {en}."
@@ -225,7 +225,7 @@ def pairs_count(r):
 @family
 def common(r):
     a, x, out = vars_of(r)
-    b = r.choice(["other", "ys", "second", "b"])
+    b = "other"
     w, no = r.choice([("also in", ""), ("not in", "not ")])
     k, en, py = int_pred(r)
     doc = f"Return the numbers of {a} {en} that are {w} {b}."

@@ -76,7 +76,7 @@ def extreme_word(r):
 def first_word(r):
     a, x, _ = word_vars(r)
     (k, en, py), (k2, en2, py2) = word_pred(r), word_map(r)
-    v = r.choice(["none", "", "-", "missing"])
+    v = "none"
     doc = f"Find the first of the words of {a} {en} and return it {en2}, or '{v}' if there is none."
     body = [f"for {x} in {a}:", f"    if {py.format(x=x)}:", f"        return {py2.format(x=x)}", f'return "{v}"']
     return problem([k, k2, v], r.choice(["first_word", f"find_{k}"]), [(a, "list[str]")], "str", doc, body, word_inputs)
@@ -159,7 +159,7 @@ def count_dict(r):
     a, x, _ = vars_of(r)
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     doc = f"Return a dict that counts the numbers of {a} {en}, each {en2}."
-    d = r.choice(["counts", "counts", "d"])
+    d = "counts"
     body = [f"{d} = {{}}", f"for {x} in {a}:", f"    if {py.format(x=x)}:", f"        key = {py2.format(x=x)}", f"        {d}[key] = {d}.get(key, 0) + 1", f"return {d}"]
     return problem([k, k2], r.choice(["count_each", f"count_{k2}", "tally"]), [(a, "list[int]")], "dict[int, int]", doc, body, lambda r: (ints(r, -3, 12),))
 
@@ -169,7 +169,7 @@ def count_chars_dict(r):
     a, x, _ = text_vars(r)
     (k, en, py), (k2, en2, py2) = char_pred(r), char_map(r)
     doc = f"Return a dict that counts the {en} of {a}, each {en2}."
-    d = r.choice(["counts", "counts", "d"])
+    d = "counts"
     body = [f"{d} = {{}}", f"for {x} in {a}:", f"    if {py.format(x=x)}:", f"        key = {py2.format(x=x)}", f"        {d}[key] = {d}.get(key, 0) + 1", f"return {d}"]
     return problem([k, k2], r.choice(["char_counts", f"count_{k}", "tally"]), [(a, "str")], "dict[str, int]", doc, body, text_inputs)
 
@@ -180,7 +180,7 @@ def group_words(r):
     k, en, py = r.choice([("length", "length", "len({x})"), ("first", "first letter", "{x}[0]"), ("last", "last letter", "{x}[-1]"), ("upper", "first letter in upper case", "{x}[0].upper()"), ("lower", "lower case form", "{x}.lower()")])
     (k2, en2, py2), (k3, en3, py3) = word_pred(r), word_map(r)
     doc = f"Group the words of {a} {en2} by their {en}, each word {en3}."
-    g = r.choice(["groups", "groups", "d"])
+    g = "groups"
     body = [f"{g} = {{}}", f"for {x} in {a}:", f"    if {py2.format(x=x)}:", f"        key = {py.format(x=x)}", f"        {g}.setdefault(key, []).append({py3.format(x=x)})", f"return {g}"]
     return problem([k, k2, k3], r.choice(["group_words", f"group_by_{k}"]), [(a, "list[str]")], "dict", doc, body, word_inputs)
 
@@ -191,7 +191,7 @@ def group_ints(r):
     m = r.randint(2, 5)
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     doc = f"Group the numbers of {a} {en} by their remainder modulo {m}, each number {en2}."
-    g = r.choice(["groups", "groups", "d"])
+    g = "groups"
     body = [f"{g} = {{}}", f"for {x} in {a}:", f"    if {py.format(x=x)}:", f"        key = {x} % {m}", f"        {g}.setdefault(key, []).append({py2.format(x=x)})", f"return {g}"]
     return problem([str(m), k, k2], r.choice(["group", f"group_mod_{m}"]), [(a, "list[int]")], "dict[int, list[int]]", doc, body, lambda r: (ints(r),))
 
@@ -205,7 +205,7 @@ def str_int_dict(r):
 
 @family
 def filter_dict(r):
-    a = r.choice(["d", "prices", "scores", "table", "ages"])
+    a = "prices"
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     doc = f"Return a dict of the entries of {a} with values {en}, the values {en2}."
     out = r.choice(RESULT_NAMES)
@@ -215,7 +215,7 @@ def filter_dict(r):
 
 @family
 def dict_keys(r):
-    a = r.choice(["d", "prices", "scores", "table", "ages"])
+    a = "prices"
     (k, en, py), (k2, en2, py2) = int_pred(r), word_map(r)
     doc = f"Return the sorted list of the keys of {a} whose values are among those {en}, each key {en2}."
     body = ["keys = []", f"for key, value in {a}.items():", f"    if {py.format(x='value')}:", f"        keys.append({py2.format(x='key')})", "return sorted(keys)"]
@@ -224,7 +224,7 @@ def dict_keys(r):
 
 @family
 def dict_total(r):
-    a = r.choice(["d", "prices", "scores", "table", "ages"])
+    a = "prices"
     (k, en, py), (k2, en2, py2) = word_pred(r), int_map(r)
     doc = f"Return the sum of the values of {a}, each {en2}, over the keys {en}."
     body = ["total = 0", f"for key, value in {a}.items():", f"    if {py.format(x='key')}:", f"        total += {py2.format(x='value')}", "return total"]
@@ -238,7 +238,7 @@ def matrix(r):
 
 @family
 def matrix_rows(r):
-    a = r.choice(["matrix", "grid", "rows", "m"])
+    a = "matrix"
     k, en, py = r.choice([("sum", "sum", "sum(row)"), ("max", "largest number", "max(row)"), ("min", "smallest number", "min(row)"), ("first", "first number", "row[0]"), ("last", "last number", "row[-1]"), ("span", "range (largest minus smallest)", "max(row) - min(row)")])
     k2, en2, py2 = int_pred(r)
     out = r.choice(RESULT_NAMES)
@@ -249,7 +249,7 @@ def matrix_rows(r):
 
 @family
 def matrix_total(r):
-    a = r.choice(["matrix", "grid", "rows", "m"])
+    a = "matrix"
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     doc = f"Return the sum over all rows of {a} of the numbers {en}, each {en2}."
     body = ["total = 0", f"for row in {a}:", "    for x in row:", f"        if {py.format(x='x')}:", f"            total += {py2.format(x='x')}", "return total"]
@@ -258,7 +258,7 @@ def matrix_total(r):
 
 @family
 def matrix_map(r):
-    a = r.choice(["matrix", "grid", "rows", "m"])
+    a = "matrix"
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     out = r.choice(RESULT_NAMES)
     doc = f"Return a list with, for each row of {a}, the list of its numbers {en}, each {en2}."
@@ -268,7 +268,7 @@ def matrix_map(r):
 
 @family
 def range_sum(r):
-    a = r.choice(["n", "n", "limit", "stop"])
+    a = "n"
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     s = r.randint(1, 9)
     doc = f"Return the sum of the integers from {s} to {a} {en}, each {en2}."
@@ -278,7 +278,7 @@ def range_sum(r):
 
 @family
 def range_list(r):
-    a, b = r.choice([("a", "b"), ("start", "stop"), ("low", "high")])
+    a, b = "start", "stop"
     (k, en, py), (k2, en2, py2) = int_pred(r), int_pred(r)
     doc = f"Return the list of the integers from {a} to {b} (both included) {en} and {en2}."
     out = r.choice(RESULT_NAMES)
@@ -294,7 +294,7 @@ def range_list(r):
 def digits(r):
     (k, en, py) = r.choice([p for p in [int_pred(r) for _ in range(8)] if p[0] in ("even", "odd", "positive", "divisible", "not_divisible")] or [("even", "that are even", "{x} % 2 == 0")])
     k2, en2, py2 = int_map(r)
-    a = r.choice(["n", "number", "num"])
+    a = "n"
     doc = f"Return the sum of the digits of {a} {en}, each digit {en2}."
     body = ["total = 0", f"for c in str({a}):", "    d = int(c)", f"    if {py.format(x='d')}:", f"        total += {py2.format(x='d')}", "return total"]
     return problem([k, k2], r.choice(["digit_sum", f"{k}_digits"]), [(a, "int")], "int", doc, body, lambda r: (r.randint(1, 9999),))
@@ -305,7 +305,7 @@ def steps(r):
     d = r.randint(2, 5)
     s = r.randint(1, 9)
     w = r.choice(["minus", "plus"])
-    a = r.choice(["n", "number", "num"])
+    a = "n"
     lim = r.choice([0, 1, 2]) if w == "minus" else r.choice([20, 50, 100])
     if w == "minus":
         doc = f"Count the steps until {a} is at most {lim}: if it is divisible by {d} divide it by {d}, else subtract {s}."
@@ -330,7 +330,7 @@ def recurrence(r):
 
 @family
 def classify(r):
-    a = r.choice(["x", "n", "score", "age", "value"])
+    a = "n"
     w1, w2, w3 = r.sample(["low", "high", "middle", "small", "large", "good", "bad", "hot", "cold", "yes", "no", "fizz", "buzz"], 3)
     (k, en, py), (k2, en2, py2) = int_pred(r), int_pred(r)
     doc = f"Return '{w1}' if {a} is one of the numbers {en}, else '{w2}' if it is one of those {en2}, and '{w3}' otherwise."
@@ -340,7 +340,7 @@ def classify(r):
 
 @family
 def fizz(r):
-    a = r.choice(["n", "n", "limit"])
+    a = "n"
     d, e = r.sample(range(2, 8), 2)
     w1, w2 = r.sample(["fizz", "buzz", "ping", "pong", "tick", "tock", "foo", "bar"], 2)
     out = r.choice(RESULT_NAMES)
@@ -351,7 +351,7 @@ def fizz(r):
 
 @family
 def two_numbers(r):
-    a, b = r.choice([("a", "b"), ("x", "y"), ("m", "n")])
+    a, b = "a", "b"
     k, en, py = r.choice([("less", f"{a} is less than {b}", f"{a} < {b}"), ("greater", f"{a} is greater than {b}", f"{a} > {b}"), ("equal", f"{a} equals {b}", f"{a} == {b}"), ("sum_even", f"{a} plus {b} is even", f"({a} + {b}) % 2 == 0"), ("divides", f"{a} is divisible by {b}", f"{a} % {b} == 0")])
     ops = [("sum", f"{a} plus {b}", f"{a} + {b}"), ("difference", f"{a} minus {b}", f"{a} - {b}"), ("product", f"{a} times {b}", f"{a} * {b}"), ("max", "the larger one", f"max({a}, {b})"), ("min", "the smaller one", f"min({a}, {b})"), ("gap", "their absolute difference", f"abs({a} - {b})")]
     (k2, en2, py2), (k3, en3, py3) = r.sample(ops, 2)
@@ -374,7 +374,7 @@ def sort_words(r):
 
 @family
 def tuples(r):
-    a = r.choice(["pairs", "points", "items", "entries"])
+    a = "pairs"
     n = ("name", "count") if a in ("items", "entries") else ("a", "b")
     (k, en, py), (k2, en2, py2) = int_pred(r), int_map(r)
     w = r.choice(["list", "sum"])

@@ -13,7 +13,6 @@ import json
 import math
 import random
 import time
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +28,6 @@ SHAPES = {
 RATES = {"target": (0.01, 2e-3), "draft": (0.02, 4e-3)}  # Muon for the layers' matrices, AdamW for the rest
 EOS_ID = 0
 PROMPT_WEIGHT = 0.1  # of a prompt token in the loss; a body's token counts 1
-SWITCH = 335  # steps with small batches, then large ones
-BATCH_TOKENS = (2048, 4096)
 
 
 def make_model(which, vocab):
@@ -39,11 +36,11 @@ def make_model(which, vocab):
     return LlamaForCausalLM(cfg)
 
 
-def encode(data, tok):
+def encode(path, tok):
     """Token ids of every problem, and the length of its prompt; kept beside the text."""
-    cache = Path(data) / "train.npz"
+    cache = Path(path).with_suffix(".npz")
     if not cache.exists():
-        rows = [json.loads(line) for line in open(Path(data) / "train.jsonl")]
+        rows = [json.loads(line) for line in open(path)]
         prompts = tok.encode_batch([p for p, _ in rows])
         bodies = tok.encode_batch([b for _, b in rows])
         docs = [p.ids + b.ids + [EOS_ID] for p, b in zip(prompts, bodies)]
@@ -53,17 +50,11 @@ def encode(data, tok):
     return [(ids[e - n:e], int(p)) for e, n, p in zip(ends, z["length"], z["prompt"])]
 
 
-def batches(docs, seed, start):
-    """The batches from a step on: small ones first, then large ones."""
-    yield from islice(stream(docs, f"{seed}/small", BATCH_TOKENS[0], start), max(0, SWITCH - start))
-    yield from stream(docs, f"{seed}/large", BATCH_TOKENS[1], max(0, start - SWITCH))
-
-
-def stream(docs, seed, size, skip):
+def batches(docs, seed, size, skip):
     """Endless batches of similar lengths; one document in ten has others in front of it, so that far positions are seen too."""
     epoch = step = 0
     while True:
-        r = random.Random(f"{seed}/{epoch}")
+        r = random.Random(f"{seed}/{size}/{epoch}")
         items = []
         for d in r.sample(docs, len(docs)):
             items.append([d] if not items or r.random() > 0.1 or len(items[-1]) > 2 else items.pop() + [d])
@@ -133,6 +124,10 @@ def main():
     ap.add_argument("which", choices=SHAPES)
     ap.add_argument("--data", required=True)
     ap.add_argument("--out", required=True)
+    ap.add_argument("--text", default="train.jsonl", help="the training text in the data folder")
+    ap.add_argument("--batch", type=int, default=4096, help="tokens per step")
+    ap.add_argument("--rate", type=float, default=1, help="factor on the learning rates")
+    ap.add_argument("--init", help="a trained model to start from")
     ap.add_argument("--teacher")
     ap.add_argument("--minutes", type=float, default=30)
     ap.add_argument("--steps", type=int, help="end after this many steps instead of a time")
@@ -143,11 +138,13 @@ def main():
     out = Path(a.out)
     out.mkdir(parents=True, exist_ok=True)
     tok = Tokenizer.from_file(str(Path(a.data) / "tokenizer.json"))
-    docs = encode(a.data, tok)
+    docs = encode(Path(a.data) / a.text, tok)
     model = make_model(a.which, tok.get_vocab_size())
+    if a.init:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(a.init, dtype=torch.float32).state_dict())
     teacher = LlamaForCausalLM.from_pretrained(a.teacher, dtype=torch.float32).eval() if a.teacher else None
     opts = optimizers(a.which, model)
-    base = [o.param_groups[0]["lr"] for o in opts]
+    base = [a.rate * o.param_groups[0]["lr"] for o in opts]
     step, spent, tokens = 0, 0.0, 0
     saved = out / "checkpoint.pt"
     if saved.exists():
@@ -162,7 +159,7 @@ def main():
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(docs)} problems, {sum(len(d) for d, _ in docs)} tokens, from step {step}", flush=True)
     began, kept = time.time() - spent, time.time()
     mean = None
-    for ids, weight in batches(docs, a.seed, step):
+    for ids, weight in batches(docs, a.seed, a.batch, step):
         spent = time.time() - began
         share = step / a.steps if a.steps else spent / (60 * a.minutes)
         if share >= 1:
