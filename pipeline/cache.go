@@ -15,6 +15,11 @@ type cache struct {
 	model Decoder
 	slot  int
 	held  int
+
+	lane struct { // the one lane that a pass has, kept from pass to pass
+		slot, past [1]int
+		feed       [1][]int32
+	}
 }
 
 func newCache(model Decoder) (*cache, error) {
@@ -38,7 +43,9 @@ func (c *cache) extend(ctx context.Context, tokens []int32, from int) ([]float32
 		panic(fmt.Sprintf("cache: feed [%d:%d] of a sequence of which %d tokens are held", from, len(tokens), c.held))
 	}
 	c.held = from // until the pass has succeeded
-	logits, err := c.model.Forward(ctx, []int{c.slot}, []int{from}, [][]int32{tokens[from:]})
+	l := &c.lane
+	l.slot[0], l.past[0], l.feed[0] = c.slot, from, tokens[from:]
+	logits, err := c.model.Forward(ctx, l.slot[:], l.past[:], l.feed[:])
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,8 @@ type Engine struct {
 	drafted  []int32  // x~_1 .. x~_K of it
 	q        []spec.Dist
 	out      spec.Outcome
+	loop     Loop
+	watch    stopwatch
 	drafting time.Duration
 	round    spec.Round // what the policy is told of the loop
 }
@@ -98,7 +100,7 @@ func (e *Engine) Close() {
 	}
 }
 
-// Loop is what one draft-verify round did. Its slices are valid until the next.
+// Loop is what one draft-verify round did. It is valid until the next.
 type Loop struct {
 	Position int     // absolute position of the first token that the loop decides
 	K        int     // lookahead asked for
@@ -118,16 +120,16 @@ type Loop struct {
 func (e *Engine) decode(ctx context.Context, coins spec.Uniforms, end *ending, report func(*Loop) error) error {
 	for end.reason == "" {
 		n := len(e.tokens)
-		l := Loop{Position: n, Outcome: &e.out}
-		watch := stopwatch{e.now, e.now()}
+		l, watch := &e.loop, &e.watch
+		*l, *watch = Loop{Position: n, Outcome: &e.out}, stopwatch{e.now, e.now()}
 
 		// Draft: x~_t ~ p(x | x_1 .. x_n, x~_1 .. x~_t-1) for t = 1 .. K.
-		if err := e.propose(ctx, e.lookahead(&l, end), coins, &l, &watch); err != nil {
+		if err := e.propose(ctx, e.lookahead(l, end), coins, l, watch); err != nil {
 			return err
 		}
 		k := len(l.Drafted)
 		// Score: q(x | x_1 .. x_n), .. , q(x | x_1 .. x_n, x~_1 .. x~_K), in parallel.
-		if err := e.score(ctx, k, &l, &watch); err != nil {
+		if err := e.score(ctx, k, l, watch); err != nil {
 			return err
 		}
 		// Accept a prefix of the draft, and one token of the target's after it.
@@ -146,8 +148,8 @@ func (e *Engine) decode(ctx context.Context, coins spec.Uniforms, end *ending, r
 
 		l.Margin = e.q[e.out.Accepted].Margin()
 		watch.lap(&l.Sample)
-		e.learn(&l)
-		if err := report(&l); err != nil {
+		e.learn(l)
+		if err := report(l); err != nil {
 			return err
 		}
 	}

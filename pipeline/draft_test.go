@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -252,4 +253,70 @@ func experienced(most int) *spec.Auto {
 		a.Observe(round)
 	}
 	return a
+}
+
+// BenchmarkDrafting is everything between the models: their passes cost
+// nothing here.
+func BenchmarkDrafting(b *testing.B) {
+	const vocab = 2048
+	tok, _ := letters(b, "ab")
+	still := func(seed uint64) Decoder {
+		row := hashed(vocab, seed)([]int32{1})
+		return &constantModel{logits: slices.Repeat(row, 200), vocab: vocab}
+	}
+	table := tableOver(b, vocab)
+	for _, c := range []struct {
+		name string
+		pair Pair
+	}{
+		{"ars", Pair{}},
+		{"model", Pair{Draft: still(2)}},
+		{"ngram", Pair{Law: table.Drafter()}},
+		{"lookup", Pair{Law: spec.Lookup{Vocab: vocab, N: spec.DefaultLookup}}},
+		{"model+ngram", Pair{Draft: still(2), Law: table.Drafter()}},
+	} {
+		for _, kind := range []string{spec.FixedLookahead, spec.AutoLookahead} {
+			b.Run(c.name+"/"+kind, func(b *testing.B) {
+				pair := c.pair
+				pair.Target, pair.Tokenizer = still(1), tok
+				e, err := NewEngine(pair, Settings{K: 4, Lookahead: spec.Lookahead{Kind: kind}, Sampling: spec.Sampling{Temperature: 0.8}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer e.Close()
+				if err := e.begin(b.Context(), []int32{1}); err != nil {
+					b.Fatal(err)
+				}
+				loops := 0
+				end := newEnding(tok, nil, nil, 1<<20)
+				enough := fmt.Errorf("enough")
+				var coins spec.Uniforms = spec.Coins{}
+				b.ReportAllocs()
+				b.ResetTimer()
+				if err := e.decode(b.Context(), coins, end, func(*Loop) error {
+					if loops++; loops == b.N {
+						return enough
+					}
+					return nil
+				}); err != enough {
+					b.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// constantModel gives the same logits whatever it is fed.
+type constantModel struct {
+	logits []float32
+	vocab  int
+}
+
+func (m *constantModel) Vocab() int          { return m.vocab }
+func (m *constantModel) Context() int        { return 1 << 20 }
+func (m *constantModel) Alloc() (int, error) { return 0, nil }
+func (m *constantModel) Free(int)            {}
+func (m *constantModel) Close() error        { return nil }
+func (m *constantModel) Forward(_ context.Context, _, _ []int, tokens [][]int32) ([]float32, error) {
+	return m.logits[:len(tokens[0])*m.vocab], nil
 }
