@@ -57,6 +57,8 @@ const (
 // kernel.h).
 const blockLen = 256
 
+func blocksOf(vocab int) int { return (vocab + blockLen - 1) / blockLen }
+
 // Reset makes d ready to be filled by hand with vocab weights: W has that
 // length and undefined contents, and Sum is to be set to their sum.
 func (d *Dist) Reset(vocab int) { d.resize(vocab) }
@@ -156,16 +158,13 @@ func (d *Dist) Margin() float64 {
 	if d.logits == nil {
 		return math.NaN()
 	}
-	first, second := math.Inf(-1), math.Inf(-1)
-	for _, l := range d.logits {
-		switch v := float64(l); {
-		case v > first:
-			first, second = v, first
-		case v > second:
-			second = v
+	at, second := int(d.ids[0]), math.Inf(-1)
+	for _, others := range [][]float32{d.logits[:at], d.logits[at+1:]} {
+		if i, err := (native{}).peak(others); err == nil {
+			second = math.Max(second, float64(others[i]))
 		}
 	}
-	return first - second
+	return float64(d.logits[at]) - second
 }
 
 // Unadjusted returns the probability of x relative to that of the most
@@ -201,17 +200,22 @@ func overlap(k kernel, p, q *Dist) float64 {
 
 // setOneHot makes d the law of one certain token.
 func (d *Dist) setOneHot(vocab int, x int32) {
+	d.blank(vocab)
+	d.W[x], d.Sum = 1, 1
+	d.ids, d.form = append(d.ids[:0], x), sparse
+}
+
+// blank makes all weights zero, at the cost of those that are not.
+func (d *Dist) blank(vocab int) {
 	if d.form == sparse && len(d.W) == vocab {
 		for _, i := range d.ids {
 			d.W[i] = 0
 		}
-	} else {
-		d.resize(vocab)
-		clear(d.W)
+		d.form, d.logits = unknown, nil
+		return
 	}
-	d.W[x], d.Sum = 1, 1
-	d.ids, d.form = append(d.ids[:0], x), sparse
-	d.logits = nil
+	d.resize(vocab)
+	clear(d.W)
 }
 
 // resize gives d room for vocab weights, whose values are undefined, and

@@ -23,22 +23,30 @@
 //
 // The parts:
 //
-//	Sampling, Dist   logits -> standardized distributions (Leviathan 2.2)
-//	Coins            counter-based uniforms, one stream a purpose
-//	Verify           Algorithm 2 of Chen et al., from "for t = 1 : K" on
-//	Drafter          laws to draft from without a model: NGram, Lookup, Uniform
-//	Policy           how many tokens to draft, and why any such choice is lossless
-//	theory           what the two papers predict from alpha, c and K
+//	Sampling, Chain     logits and the sequence so far -> standardized distributions (Leviathan 2.2)
+//	Dist                such a distribution
+//	Coins               counter-based uniforms, one stream a purpose
+//	Rule, Verify        Algorithm 2 of Chen et al., from "for t = 1 : K" on, and its variants
+//	Drafter             laws to draft from without a model: n-grams, look-up, uniform
+//	Lookahead, Policy   how K is chosen
+//	kernel.c, plain.go  the arithmetic over whole vocabularies, for speed and for reading
+//	theory              what the two papers predict from alpha, c and K
+//	spectest            exact laws of whatever coins drive
+//	mutants             the loop broken in many ways, and what notices each
 //
 // Invariants:
 //
-//   - p and q pass through the same standardization. Accepting with a ratio of
-//     differently truncated distributions is a bias, not an approximation.
+//   - p and q pass through the same standardization, along the same sequence.
+//     Accepting with a ratio of differently truncated distributions is a bias,
+//     not an approximation.
 //   - p is the law that the drafted token was really drawn from.
-//   - No two decisions share a coin, those over discarded drafts included.
+//   - No two decisions share a coin.
 //   - A hostile input (NaN, +Inf, no mass, a drafted token with p = 0) is a
 //     named error, never a silent accept.
+//   - The same machine gives the same numbers. Another instruction set may round
+//     a sum differently, in its last bits.
 //
-// The package imports the standard library only, keeps no state and allocates
-// nothing per loop once its buffers have grown.
+// The package imports the standard library only and allocates nothing per loop
+// once its buffers have grown. Without cgo it runs on its plain kernel: the same
+// results, ten to forty times slower at large vocabularies.
 package spec

@@ -4,6 +4,7 @@
 // integer, and everything after spec_peak may rely on finite numbers and -Inf.
 #include "kernel.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,13 +14,16 @@
 #define V4 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define V3 __attribute__((target("avx2,fma")))
 static int level;
-__attribute__((constructor)) static void choose(void) {
+int spec_level(int at_most) {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) level = 3;
-  if (level == 3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  level = 1;
+  if (at_most >= 3 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) level = 3;
+  if (at_most >= 4 && level == 3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     level = 4;
+  return level;
 }
+__attribute__((constructor)) static void choose(void) { spec_level(4); }
 // VERSIONS makes NAME from NAME##_body: one version for each instruction set,
 // and the choice between them.
 #define VERSIONS(TYPE, NAME, PARAMETERS, ARGUMENTS)                          \
@@ -30,6 +34,10 @@ __attribute__((constructor)) static void choose(void) {
     return level == 4 ? NAME##_v4 ARGUMENTS : level == 3 ? NAME##_v3 ARGUMENTS : NAME##_v1 ARGUMENTS; \
   }
 #else
+int spec_level(int at_most) {
+  (void)at_most;
+  return 1;
+}
 #define VERSIONS(TYPE, NAME, PARAMETERS, ARGUMENTS) \
   TYPE NAME PARAMETERS { return NAME##_body ARGUMENTS; }
 #endif
@@ -116,7 +124,7 @@ VERSIONS(double, spec_exps, (const float *l, int64_t n, double top, double scale
 // to it the first so many.
 struct edge {
   int32_t at;
-  double ties;
+  int64_t ties;
 };
 
 #define BINS 1024
@@ -142,14 +150,12 @@ INLINE struct edge find_edge(const int32_t *keys, int64_t n, double need, int co
       uint32_t b = (uint32_t)keys[i] - (uint32_t)low;
       if (b <= range) mass[b >> shift] += counted ? 1.0 : (double)from_bits(keys[i]);
     }
-    uint32_t at = 0; // the lowest bin that is reached and not empty
-    double above = 0, held = 0;
-    for (uint32_t b = (range >> shift) + 1; b-- > 0 && held < need;) {
-      if (mass[b] <= 0) continue;
-      above = held, held += mass[b], at = b;
-    }
+    uint32_t at = range >> shift;
+    double above = 0, held = mass[at];
+    while (held < need && at > 0) above = held, held += mass[--at];
+    while (mass[at] <= 0) at++; // need is above everything, by a rounding
     low += (int32_t)(at << shift);
-    if (shift == 0) return (struct edge){low, ceil((need - above) / (counted ? 1.0 : (double)from_bits(low)))};
+    if (shift == 0) return (struct edge){low, (int64_t)ceil((need - above) / (counted ? 1.0 : (double)from_bits(low)))};
     need -= above;
     uint32_t last = range - (at << shift), width = (1u << shift) - 1;
     high = low + (int32_t)(last < width ? last : width);
@@ -157,26 +163,45 @@ INLINE struct edge find_edge(const int32_t *keys, int64_t n, double need, int co
 }
 
 // keep drops what lies beyond the edge, in place, and returns what is left.
+// What stays is anyone's guess: there is no branch on it.
 INLINE int64_t keep(int32_t *ids, int32_t *keys, int64_t n, struct edge e) {
   int64_t kept = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (keys[i] < e.at || (keys[i] == e.at && e.ties-- <= 0)) continue;
-    ids[kept] = ids[i], keys[kept++] = keys[i];
+    int32_t id = ids[i], k = keys[i];
+    int64_t tie = k == e.at;
+    ids[kept] = id, keys[kept] = k;
+    kept += (k > e.at) | (tie & (e.ties > 0));
+    e.ties -= tie;
   }
   return kept;
 }
 
-// gather lists the values whose keys are at least floor, by way of bit masks
-// of 32 of them: without a branch for every value.
+// For every byte: the places of its bits that are set, and how many there are.
+static uint8_t places[256][8], ones[256];
+__attribute__((constructor)) static void fill_places(void) {
+  for (int byte = 0; byte < 256; byte++)
+    for (int bit = 0; bit < 8; bit++)
+      if (byte >> bit & 1) places[byte][ones[byte]++] = (uint8_t)bit;
+}
+
+// gather lists the values whose keys are at least floor, without a branch that
+// would have to guess where they are: of every eight, all places are written,
+// and those that do not count are written over. So up to SPEC_SLACK ids more
+// are written than there are values.
 INLINE int64_t gather(const float *v, int64_t n, int32_t floor, int32_t *ids, int32_t *keys) {
-  int64_t found = 0, j = 0;
-  for (; j < n; j += 32) {
+  int64_t found = 0;
+  for (int64_t j = 0; j < n; j += 32) {
     uint32_t mask = 0;
     if (j + 32 <= n)
       for (int i = 0; i < 32; i++) mask |= (uint32_t)(key(v[j + i]) >= floor) << i;
     else
       for (int i = 0; i < n - j; i++) mask |= (uint32_t)(key(v[j + i]) >= floor) << i;
-    for (; mask; mask &= mask - 1) ids[found++] = (int32_t)j + __builtin_ctz(mask);
+    for (int32_t at = (int32_t)j; at < (int32_t)j + 32; at += 8, mask >>= 8) {
+      int32_t in[8]; // beside memory that ids might share
+      for (int i = 0; i < 8; i++) in[i] = at + places[mask & 255][i];
+      memcpy(ids + found, in, sizeof in);
+      found += ones[mask & 255];
+    }
   }
   for (int64_t i = 0; i < found; i++) keys[i] = key(v[ids[i]]);
   return found;
@@ -204,50 +229,74 @@ INLINE int64_t top_k(const float *l, int64_t n, int64_t k, int32_t *ids, int32_t
   int64_t kept = gather(l, n, floor, ids, keys);
   if (k >= kept) return kept;
   struct edge e = find_edge(keys, kept, (double)k, 1);
-  return keep(ids, keys, kept, (struct edge){e.at, (double)n});
+  return keep(ids, keys, kept, (struct edge){e.at, n});
 }
 
-INLINE int64_t spec_cut_body(const float *l, float *w, int64_t n, double sum, int64_t k, double p, float least, int32_t *ids,
-                             int32_t *keys, double *total) {
-  int32_t floor = bits(least) > 1 ? bits(least) : 1;
+// total is the sum that exps returns, of weights that nobody keeps.
+INLINE double total(const float *l, int64_t n, double top, double scale) {
+  float w[SPEC_BLOCK];
+  double sum = 0;
+  int64_t j = 0;
+  for (; j + SPEC_BLOCK <= n; j += SPEC_BLOCK) sum += exps(l + j, SPEC_BLOCK, top, scale, w);
+  if (j < n) sum += exps(l + j, n - j, top, scale, w);
+  return sum;
+}
+
+// weigh writes the keys of the weights of the listed tokens and returns their
+// sum.
+INLINE double weigh(const float *l, const int32_t *ids, int64_t n, double top, double scale, int32_t *keys) {
+  float in[SPEC_BLOCK], out[SPEC_BLOCK];
+  double sum = 0;
+  for (int64_t j = 0; j < n; j += SPEC_BLOCK) {
+    int64_t m = n - j < SPEC_BLOCK ? n - j : SPEC_BLOCK;
+    for (int64_t i = 0; i < m; i++) in[i] = l[ids[j + i]];
+    sum += exps(in, m, top, scale, out);
+    for (int64_t i = 0; i < m; i++) keys[j + i] = bits(out[i]);
+  }
+  return sum;
+}
+
+// common lists the tokens that weigh at least least, and perhaps some that
+// weigh a little less.
+INLINE int64_t common(const float *l, int64_t n, double top, double scale, double least, int32_t *ids, int32_t *keys) {
+  int32_t floor = key((float)fmax(top + log2(least) / scale, -FLT_MAX)) - 1;
+  return gather(l, n, floor < 1 - INFINITE ? 1 - INFINITE : floor, ids, keys);
+}
+
+INLINE int64_t spec_truncate_body(const float *l, int64_t n, double top, double scale, int64_t k, double p, float least,
+                                  int32_t *ids, int32_t *keys, float *w, double *sum) {
   int64_t kept = 0;
+  double mass = 0;
   if (k > 0) {
-    int64_t listed = top_k(l, n, k, ids, keys);
-    sum = 0;
-    for (int64_t i = 0; i < listed; i++) {
-      float v = w[ids[i]];
-      ids[kept] = ids[i], keys[kept] = bits(v);
-      kept += v > 0;
-      sum += v;
-    }
+    kept = top_k(l, n, k, ids, keys);
+    mass = weigh(l, ids, kept, top, scale, keys);
   } else {
-    // n weights, each below (1 - p) / n of the sum, make up no more than the
-    // mass that top-p drops: none of them can be in the nucleus. Mostly it lies
-    // far above that, which its own mass then shows.
-    double rare = (1 - p) * sum / (double)n * 0.999999;
-    for (double scale = 64; scale >= 1; scale /= 8) {
-      int32_t above = bits((float)(rare * scale));
-      kept = gather(w, n, above > floor ? above : floor, ids, keys);
-      if (above <= floor) break;
-      double held = 0;
-      for (int64_t i = 0; i < kept; i++) held += from_bits(keys[i]);
-      if (held >= p * sum) break;
+    // n weights, each below (1 - p) / n of the mass, make up no more than what
+    // top-p drops: none of them can be in the nucleus. Mostly it lies far above
+    // that, which its own mass then shows.
+    if (p < 1) mass = total(l, n, top, scale);
+    double rare = (1 - p) * mass / (double)n * 0.999999;
+    for (double above = 16; above >= 1; above /= 16) {
+      double floor = fmax(fmax(rare * above, least), FLT_MIN);
+      kept = common(l, n, top, scale, floor, ids, keys);
+      double held = weigh(l, ids, kept, top, scale, keys);
+      if (held >= p * mass || floor > rare * above) break;
     }
   }
-  if (p < 1) kept = keep(ids, keys, kept, find_edge(keys, kept, p * sum, 0));
-  if (floor > 1) kept = keep(ids, keys, kept, (struct edge){floor, (double)n});
-  memset(w, 0, (size_t)n * sizeof *w);
-  *total = 0;
+  if (p < 1) kept = keep(ids, keys, kept, find_edge(keys, kept, p * mass, 0));
+  int32_t floor = bits(least) > 1 ? bits(least) : 1;
+  kept = keep(ids, keys, kept, (struct edge){floor, n});
+  *sum = 0;
   for (int64_t i = 0; i < kept; i++) {
     w[ids[i]] = from_bits(keys[i]);
-    *total += from_bits(keys[i]);
+    *sum += from_bits(keys[i]);
   }
   return kept;
 }
-VERSIONS(int64_t, spec_cut,
-         (const float *l, float *w, int64_t n, double sum, int64_t k, double p, float least, int32_t *ids, int32_t *keys,
-          double *total),
-         (l, w, n, sum, k, p, least, ids, keys, total))
+VERSIONS(int64_t, spec_truncate,
+         (const float *l, int64_t n, double top, double scale, int64_t k, double p, float least, int32_t *ids,
+          int32_t *keys, float *w, double *sum),
+         (l, n, top, scale, k, p, least, ids, keys, w, sum))
 
 INLINE double spec_overlap_body(const float *p, double p_sum, const float *q, double q_sum, int64_t n) {
   double ip = 1 / p_sum, iq = 1 / q_sum, sum = 0;

@@ -12,8 +12,9 @@ type kernel interface {
 	// blockLen to blocks, and returns the sum of all. What is below 2^-126.5
 	// is zero.
 	exps(logits []float32, top, scale float64, w []float32, blocks []float64) float64
-	// cut truncates d, made of logits by exps with the largest weight 1.
-	cut(d *Dist, logits []float32, t truncation)
+	// truncate fills d with what t leaves of the weights of exps: W, Sum and
+	// ids.
+	truncate(logits []float32, top, scale float64, t truncation, d *Dist)
 	// overlap returns the sum of min(p, q).
 	overlap(p, q *Dist) float64
 	// surplus writes the sums of (q - p)+ over blocks to blocks and returns
@@ -21,7 +22,7 @@ type kernel interface {
 	surplus(p, q *Dist, blocks []float64) float64
 }
 
-// truncation is what cut does, in this order.
+// truncation is what is left of a distribution, in this order.
 type truncation struct {
 	k     int     // keep the k largest logits and their ties; 0: all
 	p     float64 // keep the nucleus of this mass; 1: all

@@ -6,13 +6,21 @@
 // The length of the blocks whose sums are kept (blockLen in dist.go).
 #define SPEC_BLOCK 256
 
+// How many ids spec_truncate may write behind the n-th.
+#define SPEC_SLACK 8
+
 // Status of spec_peak where there is none.
 #define SPEC_NOT_A_NUMBER (-1)
 #define SPEC_NO_MASS (-2)
 
+// spec_level chooses the best instruction set of at most this level (1, 3 or 4
+// of x86-64) and returns it. The best there is is chosen already when a program
+// begins; tests choose the others.
+int spec_level(int at_most);
+
 int64_t spec_peak(const float *l, int64_t n);
 double spec_exps(const float *l, int64_t n, double top, double scale, float *w, double *blocks);
-int64_t spec_cut(const float *l, float *w, int64_t n, double sum, int64_t k, double p, float least, int32_t *ids,
-                 int32_t *keys, double *total);
+int64_t spec_truncate(const float *l, int64_t n, double top, double scale, int64_t k, double p, float least, int32_t *ids,
+                      int32_t *keys, float *w, double *sum);
 double spec_overlap(const float *p, double p_sum, const float *q, double q_sum, int64_t n);
 double spec_surplus(const float *p, double p_sum, const float *q, double q_sum, int64_t n, double *blocks);

@@ -7,12 +7,12 @@ package spec
 #cgo LDFLAGS: -lm
 #cgo noescape spec_peak
 #cgo noescape spec_exps
-#cgo noescape spec_cut
+#cgo noescape spec_truncate
 #cgo noescape spec_overlap
 #cgo noescape spec_surplus
 #cgo nocallback spec_peak
 #cgo nocallback spec_exps
-#cgo nocallback spec_cut
+#cgo nocallback spec_truncate
 #cgo nocallback spec_overlap
 #cgo nocallback spec_surplus
 #include "kernel.h"
@@ -41,12 +41,13 @@ func (native) exps(logits []float32, top, scale float64, w []float32, blocks []f
 	return float64(C.spec_exps(cFloats(logits), C.int64_t(len(logits)), C.double(top), C.double(scale), cFloats(w), (*C.double)(&blocks[0])))
 }
 
-func (native) cut(d *Dist, logits []float32, t truncation) {
-	n := len(d.W)
-	d.ids, d.keys = grow(d.ids, n), grow(d.keys, n)
+func (native) truncate(logits []float32, top, scale float64, t truncation, d *Dist) {
+	n := len(logits)
+	d.blank(n)
+	d.ids, d.keys = grow(d.ids, n+C.SPEC_SLACK), grow(d.keys, n)
 	var sum C.double
-	kept := C.spec_cut(cFloats(logits), cFloats(d.W), C.int64_t(n), C.double(d.Sum), C.int64_t(t.k), C.double(t.p), C.float(t.least),
-		(*C.int32_t)(&d.ids[0]), (*C.int32_t)(&d.keys[0]), &sum)
+	kept := C.spec_truncate(cFloats(logits), C.int64_t(n), C.double(top), C.double(scale), C.int64_t(t.k), C.double(t.p), C.float(t.least),
+		(*C.int32_t)(&d.ids[0]), (*C.int32_t)(&d.keys[0]), cFloats(d.W), &sum)
 	d.ids, d.Sum = d.ids[:kept], float64(sum)
 }
 
@@ -57,5 +58,9 @@ func (native) overlap(p, q *Dist) float64 {
 func (native) surplus(p, q *Dist, blocks []float64) float64 {
 	return float64(C.spec_surplus(cFloats(p.W), C.double(p.Sum), cFloats(q.W), C.double(q.Sum), C.int64_t(len(q.W)), (*C.double)(&blocks[0])))
 }
+
+// instructions limits the instruction set to a level and returns the one that
+// is used from now on. It is for tests, while nothing else runs.
+func instructions(atMost int) int { return int(C.spec_level(C.int(atMost))) }
 
 func cFloats(x []float32) *C.float { return (*C.float)(&x[0]) }

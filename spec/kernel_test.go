@@ -69,9 +69,19 @@ func nudged(s Sampling, step float64) Sampling {
 	return s
 }
 
-// TestKernelAgreesWithPlain compares every number that the kernels give:
-// weights and sums to 1e-6, relative.
+// TestKernelAgreesWithPlain compares every number that the kernels give,
+// weights and sums to 1e-6 relative, in every instruction set of this machine.
 func TestKernelAgreesWithPlain(t *testing.T) {
+	best := instructions(4)
+	defer instructions(best)
+	for _, level := range []int{1, 3, 4} {
+		if level <= best {
+			t.Run(fmt.Sprintf("level%d", instructions(level)), agree)
+		}
+	}
+}
+
+func agree(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(a, b) }
 	boundaries := 0
@@ -217,6 +227,16 @@ func TestKernelDecidesAsPlain(t *testing.T) {
 // TestEqualLogitsWeighTheSame, wherever in the row they stand: vector code has
 // loops for the middle and others for the rest.
 func TestEqualLogitsWeighTheSame(t *testing.T) {
+	best := instructions(4)
+	defer instructions(best)
+	for _, level := range []int{1, 3, 4} {
+		if level <= best {
+			t.Run(fmt.Sprintf("level%d", instructions(level)), equalLogits)
+		}
+	}
+}
+
+func equalLogits(t *testing.T) {
 	for n := 2; n < 600; n++ {
 		row := make([]float32, n)
 		row[n/2] = 3.3

@@ -2,9 +2,12 @@ package spec
 
 import "slices"
 
-// cut selects by comparing: a quickselect by rank for top-k and one by mass
-// for top-p, linear where a sort is not.
-func (plain) cut(d *Dist, logits []float32, t truncation) {
+// truncate selects by comparing: a quickselect by rank for top-k and one by
+// mass for top-p, linear where a sort is not.
+func (k plain) truncate(logits []float32, top, scale float64, t truncation, d *Dist) {
+	d.resize(len(logits))
+	d.blocks = grow(d.blocks, blocksOf(len(logits)))
+	d.Sum = k.exps(logits, top, scale, d.W, d.blocks)
 	d.ids = slices.Grow(d.ids[:0], len(d.W))
 	for i, w := range d.W {
 		if w > 0 {

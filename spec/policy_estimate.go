@@ -72,7 +72,7 @@ func (a *acceptance) pooled() float64 {
 const (
 	// A measurement of more than so many times the mean is cut to that: the
 	// process was not running meanwhile.
-	outlier = 2
+	outlier = 4
 	// The first run of a shape sets up what later ones find, so that one is
 	// passed over; then this many measurements make an estimate.
 	warm      = 1

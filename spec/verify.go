@@ -138,7 +138,7 @@ func residual(k kernel, p, q *Dist, u float64) int32 {
 			}
 		}
 	} else {
-		q.spare = grow(q.spare, (len(q.W)+blockLen-1)/blockLen)
+		q.spare = grow(q.spare, blocksOf(len(q.W)))
 		mass := k.surplus(p, q, q.spare)
 		b, acc := skip(q.spare, u*mass)
 		for i := max(b, 0) * blockLen; b >= 0 && i < min((b+1)*blockLen, len(q.W)); i++ {

@@ -14,14 +14,16 @@ func (s *Sampling) warp(k kernel, logits []float32, d *Dist) error {
 		d.logits = logits
 		return nil
 	}
-	d.resize(len(logits))
-	d.blocks = grow(d.blocks, (len(logits)+blockLen-1)/blockLen)
-	d.Sum = k.exps(logits, float64(logits[at]), s.scale(), d.W, d.blocks)
-	d.form = blocked
+	top := float64(logits[at])
 	if t := s.truncation(len(logits)); t != (truncation{p: 1}) {
-		k.cut(d, logits, t)
+		k.truncate(logits, top, s.scale(), t, d)
 		d.form = sparse
+		return nil
 	}
+	d.resize(len(logits))
+	d.blocks = grow(d.blocks, blocksOf(len(logits)))
+	d.Sum = k.exps(logits, top, s.scale(), d.W, d.blocks)
+	d.form = blocked
 	return nil
 }
 
