@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort demo test race lint check bench clean
+.PHONY: all build ort demo test race mutants lint check bench clean
 
 all: build
 
@@ -27,6 +27,10 @@ test: ort
 ## race: the tests under the race detector
 race: ort
 	$(GO) test -race ./...
+
+## mutants: broken variants of the algorithm, and the test that catches each
+mutants:
+	$(GO) test ./spec/mutants -run TestMutants -count 1 -v
 
 ## check: formatting and vet
 check:

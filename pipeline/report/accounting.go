@@ -1,7 +1,11 @@
 package report
 
 import (
+	"cmp"
+	"iter"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/draftmill/draftmill/storage"
 )
@@ -208,7 +212,10 @@ func (g *ledger) accounting() *Accounting {
 func (g *ledger) estimate(a *Accounting) {
 	var overlap, accepted, n, m float64
 	mean := &a.PerSequence
-	for _, s := range g.sequences {
+	sequences := ordered(g.sequences, func(a, b sampleKey) int {
+		return cmp.Or(cmp.Compare(a.row, b.row), cmp.Compare(a.sample, b.sample))
+	})
+	for _, s := range sequences {
 		overlap += s.overlap
 		accepted += float64(s.accepted)
 		n += float64(s.examined)
@@ -230,7 +237,7 @@ func (g *ledger) estimate(a *Accounting) {
 		return
 	}
 	var between, counted float64
-	for _, s := range g.sequences {
+	for _, s := range sequences {
 		between += square(s.overlap - a.Alpha.Mean*float64(s.examined))
 		counted += square(float64(s.accepted) - a.AlphaCount.Mean*float64(s.examined))
 	}
@@ -245,6 +252,19 @@ func estimate(sum, squares, n float64) Estimate {
 		e.SE = math.Sqrt(max(0, squares/n-e.Mean*e.Mean) / (n - 1))
 	}
 	return e
+}
+
+// ordered lists a map's values by their keys: sums of floats depend on their
+// order, and a report is to say the same each time.
+func ordered[K comparable, V any](m map[K]V, compare func(a, b K) int) iter.Seq2[K, V] {
+	keys := slices.SortedFunc(maps.Keys(m), compare)
+	return func(yield func(K, V) bool) {
+		for _, k := range keys {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
 }
 
 func square(x float64) float64 { return x * x }

@@ -214,12 +214,12 @@ func TestCounterfactualIsUnbiased(t *testing.T) {
 		// 100,000 tokens and more than 25,000 loops on each side.
 		near(t, fmt.Sprintf("tokens per loop of K = %d", k), p.TokensPerLoop, ran.TokensPerLoop, 0.04)
 		near(t, fmt.Sprintf("theory of K = %d", k), p.TokensPerLoop, theory.TokensPerLoop(alpha, k), 0.04)
-		near(t, fmt.Sprintf("alpha of K = %d", k), alpha, cmp(ran, alpha), 0.01)
+		near(t, fmt.Sprintf("alpha of K = %d", k), alpha, alphaOr(ran, alpha), 0.01)
 	}
 }
 
-// cmp is a log's alpha, or the given one where nothing was drafted.
-func cmp(a *Accounting, alpha float64) float64 {
+// alphaOr is a log's alpha, or the given one where nothing was drafted.
+func alphaOr(a *Accounting, alpha float64) float64 {
 	if a.Drafted == 0 {
 		return alpha
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -69,10 +70,13 @@ func (g *ledger) counterfactual(base *Cost) []Prediction {
 	for s := range g.shapes {
 		largest = max(largest, s.drafted)
 	}
+	shapes := ordered(g.shapes, func(a, b shape) int {
+		return cmp.Or(cmp.Compare(a.drafted, b.drafted), cmp.Compare(a.accepted, b.accepted), cmp.Compare(a.emitted, b.emitted))
+	})
 	curve, perToken := g.curve(base)
 	for k := range largest + 1 {
 		var tokens, loops, ms float64
-		for s, n := range g.shapes {
+		for s, n := range shapes {
 			tokens += float64(n) * float64(min(s.emitted, min(s.accepted, k)+1))
 			loops += float64(n)
 			drafted := min(s.drafted, k)
