@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -275,7 +276,7 @@ func TestHostilePositions(t *testing.T) {
 				row := make([]float32, n)
 				row[i] = math.Float32frombits(bits)
 				for _, k := range []kernel{native{}, plain{}} {
-					if _, err := k.peak(row); err != ErrNotANumber {
+					if _, err := k.peak(row); !errors.Is(err, ErrNotANumber) {
 						t.Fatalf("%T: %#x at %d of %d: %v", k, bits, i, n, err)
 					}
 				}

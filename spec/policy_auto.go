@@ -73,9 +73,6 @@ func (a *Auto) Begin(lag int) bool {
 	}
 	a.tokens = 0
 	a.own.clear()
-	if !a.verify.known(0) {
-		return true
-	}
 	k, _ := a.best(math.MaxInt32, lag)
 	return k > 0
 }
@@ -83,7 +80,7 @@ func (a *Auto) Begin(lag int) bool {
 // Next implements [Policy].
 func (a *Auto) Next(room, lag int) int {
 	a.attempt = attempt{}
-	if room <= 0 || !a.verify.known(0) {
+	if room <= 0 {
 		return 0
 	}
 	k, rate := a.best(room, lag)
@@ -133,19 +130,18 @@ func (a *Auto) Observe(r Round) {
 
 // best returns the lookahead of the highest rate, and the rate, in tokens per
 // nanosecond. Feeding a drafter that lags is paid off over the tokens that the
-// sequence still expects; it counts twice, as it is lost for sure and the gain
-// is a guess.
+// sequence still expects.
 func (a *Auto) best(room, lag int) (k int, rate float64) {
 	left := float64(unknownLength)
 	if a.length.weight > 0 {
 		left = a.length.mean()
 	}
 	left = min(max(left-float64(a.tokens), left/4), float64(room+1))
-	feeding := 2 * a.feed.mean() * float64(lag) / left // per token
+	feeding := a.feed.mean() * float64(lag) / left // per token
 
 	// Costs that nobody has measured are guessed low, so that they will be;
 	// only not many tokens beyond the measured ones at a time.
-	reach := min(a.max, room, 2*a.verify.last()+1)
+	reach := min(a.max, room, max(1, 4*a.verify.last()))
 	rate = 1 / a.time(0)
 	for n := 1; n <= reach; n++ {
 		e := a.expected(n)

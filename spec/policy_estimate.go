@@ -72,13 +72,15 @@ func (a *acceptance) pooled() float64 {
 const (
 	// A measurement of more than so many times the mean is cut to that: the
 	// process was not running meanwhile.
-	outlier = 4
+	outlier = 3
 	// The first run of a shape sets up what later ones find, so that one is
-	// passed over; then this many measurements make an estimate.
+	// passed over; then so many measurements make an estimate, and so many one
+	// that is believed where it is higher than its neighbours suggest.
 	warm      = 1
 	estimates = 2
+	trust     = 4
 	// timeMemory bounds the number of measurements that a mean is over.
-	timeMemory = 64
+	timeMemory = 128
 )
 
 // curve is a time as a function of a number of tokens, measured at some of
@@ -113,44 +115,56 @@ func (c *curve) add(i int, x float64) {
 	case n <= 0:
 	case n == 1:
 		c.mean[i] = x
-	case n <= estimates: // the least: a wrong low estimate is tried and found out, a high one is not
+	case n <= trust: // the least: a wrong low estimate is tried and found out, a high one is not
 		c.mean[i] = min(c.mean[i], x)
 	default:
 		c.mean[i] += (min(x, outlier*c.mean[i]) - c.mean[i]) / float64(min(n, timeMemory))
 	}
 }
 
-// at is the time at i: as measured, or on the straight line through the known
-// points beside it, or through the last two, which is level where there is one
-// alone.
+// at is the time at i, as measured or as its neighbours suggest.
 func (c *curve) at(i int) float64 {
-	if c.known(i) {
+	if c.n[i] < 0 || c.n[i] >= warm+trust {
 		return c.mean[i]
 	}
+	guess, ok := c.beside(i)
+	if c.known(i) && (!ok || c.mean[i] < guess) {
+		return c.mean[i]
+	}
+	return guess
+}
+
+// beside guesses the time at i: on the straight line through the known points
+// beside it, or through the last two, which is level where there is one alone.
+// ok tells that one of them was measured.
+func (c *curve) beside(i int) (guess float64, ok bool) {
 	below, above := -1, -1
 	for j := range c.n {
-		if c.known(j) && j < i {
-			below = j
+		if j == i || !c.known(j) {
+			continue
 		}
-		if c.known(j) && j > i && above < 0 {
+		ok = ok || c.n[j] > 0
+		if j < i {
+			below = j
+		} else if above < 0 {
 			above = j
 		}
 	}
 	switch {
 	case below < 0 && above < 0:
-		return 0
+		return 0, false
 	case below < 0:
-		return c.mean[above]
+		return c.mean[above], ok
 	case above >= 0:
-		return c.mean[below] + (c.mean[above]-c.mean[below])*float64(i-below)/float64(above-below)
+		return c.mean[below] + (c.mean[above]-c.mean[below])*float64(i-below)/float64(above-below), ok
 	}
 	for j := below - 1; j >= 0; j-- {
 		if c.known(j) {
 			slope := (c.mean[below] - c.mean[j]) / float64(below-j)
-			return c.mean[below] + max(0, slope)*float64(i-below)
+			return c.mean[below] + max(0, slope)*float64(i-below), ok
 		}
 	}
-	return c.mean[below]
+	return c.mean[below], ok
 }
 
 // ratio is a mean of ratios, weighted and forgetful.

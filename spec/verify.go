@@ -6,10 +6,10 @@ import "fmt"
 type Kind string
 
 const (
-	// Recovered: a drafted token was rejected and this one stands in its
-	// place, drawn from the residual; under the rule match, from the target.
+	// Recovered means that a drafted token was rejected and this one stands in
+	// its place, drawn from the residual; under the rule match, from the target.
 	Recovered Kind = "recovered"
-	// Bonus: every drafted token was accepted and this one was drawn from the
+	// Bonus means that every drafted token was accepted and this one was drawn from the
 	// target's distribution after them. Autoregressive tokens are of this kind.
 	Bonus Kind = "bonus"
 )

@@ -10,13 +10,13 @@ import (
 // Text writes the certificate for people.
 func (c *Certificate) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "mode\twhere\tpartition\tn\tchi-square\tdf\tp\ttotal variation\t95% bound\twould be found\t")
+	fmt.Fprintln(t, "mode\twhere\tpartition\tn\tchi-square\tdf\tp\ttotal variation\t95% bound\twould be found\t\t")
 	for _, x := range c.Tests {
 		mark := ""
 		if x.Rejected {
 			mark = "REJECTED"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.1f\t%d\t%.3g\t%.4f\t%.4f\t%.4f\t%s\n",
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.1f\t%d\t%.3g\t%.4f\t%.4f\t%.4f\t%s\t\n",
 			x.Mode, x.where(), x.Partition, x.N, x.ChiSquare, x.DF, x.P, x.TV, x.TVUpper, x.Detectable, mark)
 	}
 	if err := t.Flush(); err != nil {
