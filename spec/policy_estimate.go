@@ -72,7 +72,7 @@ func (a *acceptance) pooled() float64 {
 const (
 	// A measurement of more than so many times the mean is cut to that: the
 	// process was not running meanwhile.
-	outlier = 3
+	outlier = 4
 	// The first run of a shape sets up what later ones find, so that one is
 	// passed over; then so many measurements make an estimate, and so many one
 	// that is believed where it is higher than its neighbours suggest.

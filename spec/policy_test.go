@@ -172,6 +172,24 @@ func TestAutoIsNearTheBest(t *testing.T) {
 	}
 }
 
+// TestAutoIsQuick: a job of a few hundred loops and short sequences is decoded
+// near the best lookahead too, what it takes to find it included.
+func TestAutoIsQuick(t *testing.T) {
+	const ms = 1e6
+	for _, alpha := range []float64{0.96, 0.8, 0.6} {
+		for _, noise := range []float64{0, 0.15} {
+			w := world{accept: constant(alpha), draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms, length: 47, prompt: 150, noise: noise}
+			best := 0.0
+			for k := range 9 {
+				best = max(best, w.speed(spec.Lookahead{}.Policy(k), 400))
+			}
+			if auto := w.speed(spec.NewAuto(8), 400); auto < 0.94*best {
+				t.Errorf("alpha %v, noise %v: auto reaches %.3f of the best", alpha, noise, auto/best)
+			}
+		}
+	}
+}
+
 // TestAutoFollowsChanges: a draft that turns useless is dropped at little loss,
 // and one that recovers is taken up again.
 func TestAutoFollowsChanges(t *testing.T) {
