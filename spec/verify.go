@@ -9,8 +9,9 @@ const (
 	// Recovered means that a drafted token was rejected and this one stands in
 	// its place, drawn from the residual; under the rule match, from the target.
 	Recovered Kind = "recovered"
-	// Bonus means that every drafted token was accepted and this one was drawn from the
-	// target's distribution after them. Autoregressive tokens are of this kind.
+	// Bonus means that every drafted token was accepted and this one was drawn
+	// from the target's distribution after them. Autoregressive tokens are of
+	// this kind.
 	Bonus Kind = "bonus"
 )
 
