@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -80,7 +81,7 @@ func (p *problems) lookahead() {
 // drafter checks what drafts.
 func (p *problems) drafter() {
 	_, err := p.c.DrafterSpec()
-	if usage, ok := err.(*UsageError); ok && p.first == nil {
+	if usage, ok := errors.AsType[*UsageError](err); ok && p.first == nil {
 		p.first = usage
 	}
 }

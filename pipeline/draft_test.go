@@ -298,7 +298,7 @@ func BenchmarkDrafting(b *testing.B) {
 						return enough
 					}
 					return nil
-				}); err != enough {
+				}); !errors.Is(err, enough) {
 					b.Fatal(err)
 				}
 			})

@@ -85,7 +85,7 @@ func (s *arrowRows) openParquet(f *os.File, cols Columns) error {
 		if rr.Next() {
 			return rr.Record(), nil
 		}
-		if err := rr.Err(); err != nil && err != io.EOF {
+		if err := rr.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if s.seen != s.what.Rows {
@@ -128,7 +128,7 @@ func (s *arrowRows) openStream(f *os.File, cols Columns) error {
 		if r.Next() {
 			return r.Record(), nil
 		}
-		if err := r.Err(); err != nil && err != io.EOF {
+		if err := r.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		// The library takes any end between two messages for the stream's.

@@ -80,8 +80,8 @@ func (j *Job) NewShardWriter(mode string, shard int) (*ShardWriter, error) {
 		return nil, w.wrap(err)
 	}
 	if w.loops, err = newTableWriter(loopTable, j.path(stagingDir, w.staging[1]), meta); err != nil {
-		w.completions.close()
-		w.removeStaging()
+		_, _ = w.completions.close()
+		_ = w.removeStaging()
 		return nil, w.wrap(err)
 	}
 	return w, nil
@@ -116,7 +116,7 @@ func (w *ShardWriter) Commit() (won bool, err error) {
 	w.ended = true
 	defer func() {
 		if !won {
-			w.removeStaging()
+			_ = w.removeStaging()
 		}
 	}()
 	m, err := w.finish()
@@ -175,8 +175,8 @@ func (w *ShardWriter) Abort() error {
 		return nil
 	}
 	w.ended = true
-	w.completions.close()
-	w.loops.close()
+	_, _ = w.completions.close()
+	_, _ = w.loops.close()
 	return w.wrap(w.removeStaging())
 }
 

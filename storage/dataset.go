@@ -99,7 +99,7 @@ func (d *Dataset) Next() (Row, error) {
 	row, err := d.source.next()
 	if err != nil {
 		d.err = err
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			d.err = datasetError(d.path, err)
 		}
 		return Row{}, d.err
@@ -123,9 +123,8 @@ func (d *Dataset) Close() error {
 
 // datasetError names the file, once, in one line.
 func datasetError(path string, err error) error {
-	var pathError *os.PathError
-	if errors.As(err, &pathError) && err == error(pathError) {
-		err = pathError.Err
+	if bare, ok := err.(*os.PathError); ok { //nolint:errorlint // only the outermost says the path that this line says
+		err = bare.Err
 	}
 	return fmt.Errorf("read dataset %s: %w", path, err)
 }

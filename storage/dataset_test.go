@@ -25,9 +25,9 @@ func readAll(path string, cols Columns) ([]Row, Info, error) {
 	var rows []Row
 	for {
 		row, err := d.Next()
-		if err == io.EOF {
-			if _, err := d.Next(); err != io.EOF {
-				return nil, Info{}, fmt.Errorf("after the end: %v", err)
+		if errors.Is(err, io.EOF) {
+			if _, err := d.Next(); !errors.Is(err, io.EOF) {
+				return nil, Info{}, fmt.Errorf("after the end: %w", err)
 			}
 			return rows, d.Info(), nil
 		}
@@ -292,7 +292,7 @@ func TestCloseBeforeTheEnd(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := d.Next(); err == nil || err == io.EOF {
+		if _, err := d.Next(); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("a closed dataset went on: %v", err)
 		}
 	}

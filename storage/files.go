@@ -143,12 +143,12 @@ func lockFile(path string, wait bool) (*os.File, error) {
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), how)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, err
 	}
 	return f, nil

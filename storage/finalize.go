@@ -127,7 +127,7 @@ func (j *Job) finalize(plan Plan) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer unlock()
+	defer func() { _ = unlock() }()
 	manifest := Manifest{Format: Format, Job: j.name, Plan: plan, Files: []File{}, Spec: j.spec}
 	for i, table := range tables {
 		for _, mode := range plan.Modes {

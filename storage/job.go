@@ -175,7 +175,7 @@ func (j *Job) Lock() (unlock func() error, err error) {
 	// Who holds it, for the other's error line; the lock itself needs no content.
 	host, _ := os.Hostname()
 	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("process %d on %s\n", os.Getpid(), host))); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("lock job %s: %w", j.name, err)
 	}
 	return f.Close, nil

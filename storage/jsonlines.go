@@ -34,7 +34,7 @@ func openJSONLines(path string, cols Columns) (source, error) {
 	}
 	s := &jsonLines{file: f, buf: bufio.NewReaderSize(f, 1<<16)}
 	if err := s.start(cols); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, err
 	}
 	return s, nil
@@ -42,7 +42,7 @@ func openJSONLines(path string, cols Columns) (source, error) {
 
 func (s *jsonLines) start(cols Columns) error {
 	if head, _ := s.buf.Peek(len(byteOrderMark)); bytes.Equal(head, byteOrderMark) {
-		s.buf.Discard(len(byteOrderMark))
+		_, _ = s.buf.Discard(len(byteOrderMark))
 	}
 	var err error
 	if s.head, err = s.object(); err != nil {
@@ -127,7 +127,7 @@ func (s *jsonLines) readLine() ([]byte, error) {
 		if len(long)+len(part) > maxLine {
 			return nil, fmt.Errorf("line %d: longer than %d MiB", s.line+1, maxLine>>20)
 		}
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			long = append(long, part...)
 			continue
 		}

@@ -59,9 +59,9 @@ func startReader(f *os.File, req readerRequest) (source, error) {
 	if r.stdin, err = r.cmd.StdinPipe(); err == nil {
 		err = r.cmd.Start()
 	}
-	to.Close() // the child's alone now: its death must end the pipe
+	_ = to.Close() // the child's alone now: its death must end the pipe
 	if err != nil {
-		from.Close()
+		_ = from.Close()
 		return nil, fmt.Errorf("start the reader: %w", err)
 	}
 	r.reap = sync.OnceValue(r.cmd.Wait)
@@ -70,7 +70,7 @@ func startReader(f *os.File, req readerRequest) (source, error) {
 		err = errors.New("the reader began without a description")
 	}
 	if err != nil {
-		r.close()
+		_ = r.close()
 		return nil, err
 	}
 	r.what = *m.Info
@@ -102,7 +102,7 @@ func (r *childReader) next() (Row, error) {
 // receive waits for the child's next message and turns whatever else happens
 // to it into an error.
 func (r *childReader) receive() (readerMessage, error) {
-	silence := time.AfterFunc(readerPatience, func() { r.cmd.Process.Kill() })
+	silence := time.AfterFunc(readerPatience, func() { _ = r.cmd.Process.Kill() })
 	var m readerMessage
 	err := r.rows.Decode(&m)
 	if !silence.Stop() {
@@ -133,14 +133,14 @@ func (r *childReader) death() error {
 			}
 		}
 	}
-	return fmt.Errorf("the reader ended before the file did (%v)", state)
+	return fmt.Errorf("the reader ended before the file did (%w)", state)
 }
 
 func (r *childReader) close() error {
-	r.stdin.Close()
-	r.cmd.Process.Kill()
-	r.pipe.Close()
-	r.reap() // its state is of no interest after a kill
+	_ = r.stdin.Close()
+	_ = r.cmd.Process.Kill()
+	_ = r.pipe.Close()
+	_ = r.reap() // its state is of no interest after a kill
 	return nil
 }
 

@@ -60,7 +60,7 @@ func readerMain(request string) int {
 	// however it came, shows as the end of standard input.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		io.Copy(io.Discard, os.Stdin)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
 	limitMemory()
@@ -73,7 +73,7 @@ func readerMain(request string) int {
 	}
 	if err != nil {
 		var column errColumn
-		enc.Encode(readerMessage{Error: oneLine(err.Error()), Intact: errors.As(err, &column)})
+		_ = enc.Encode(readerMessage{Error: oneLine(err.Error()), Intact: errors.As(err, &column)})
 	}
 	if out.Flush() != nil {
 		return 1
@@ -97,7 +97,7 @@ func streamRows(f *os.File, req readerRequest, enc *gob.Encoder) (err error) {
 	}
 	for {
 		row, err := rows.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return enc.Encode(readerMessage{End: true})
 		}
 		if err != nil {
@@ -128,6 +128,6 @@ func limitMemory() {
 	limit := n*uint64(os.Getpagesize()) + readerMemory
 	var now unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_AS, &now) == nil && limit < now.Cur {
-		unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: min(limit, now.Max)})
+		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: min(limit, now.Max)})
 	}
 }

@@ -86,7 +86,7 @@ func (j *Job) settle(mode string, shard int) (*shardManifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer func() { _ = unlock() }()
 	return j.settleLocked(mode, shard)
 }
 

@@ -57,7 +57,7 @@ func readTable[T any](t *table[T], path, digest string, fn func(T) error) error 
 	defer rows.close()
 	for {
 		batch, err := rows.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -131,7 +131,7 @@ func (r *tableRows[T]) next() (rows []T, err error) {
 		}
 	}()
 	if !r.reader.Next() {
-		if err := r.reader.Err(); err != nil && err != io.EOF {
+		if err := r.reader.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		return nil, io.EOF
@@ -168,5 +168,5 @@ func sameType(a, b arrow.DataType) bool {
 
 func (r *tableRows[T]) close() {
 	r.reader.Release()
-	r.pq.Close()
+	_ = r.pq.Close()
 }

@@ -162,7 +162,7 @@ func TestReadTableChecksFirst(t *testing.T) {
 		t.Errorf("loops read as completions: %v", err)
 	}
 	stop := errors.New("stop")
-	if err := ReadLoops(path, "", func(Loop) error { return stop }); err != stop {
+	if err := ReadLoops(path, "", func(Loop) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("the caller's error came back as %v", err)
 	}
 }

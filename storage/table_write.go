@@ -66,7 +66,7 @@ func newTableWriter[T any](t *table[T], path string, meta map[string]string) (*t
 	pw, err := pqarrow.NewFileWriter(schema, sink, parquet.NewWriterProperties(options...),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(allocator)))
 	if err != nil {
-		file.Close()
+		_ = file.Close()
 		os.Remove(path)
 		return nil, err
 	}
