@@ -72,7 +72,7 @@ func (a *acceptance) pooled() float64 {
 const (
 	// A measurement of more than so many times the mean is cut to that: the
 	// process was not running meanwhile.
-	outlier = 4
+	outlier = 2
 	// The first run of a shape sets up what later ones find, so that one is
 	// passed over; then so many measurements make an estimate, and so many one
 	// that is believed where it is higher than its neighbours suggest.
@@ -134,18 +134,19 @@ func (c *curve) at(i int) float64 {
 	return guess
 }
 
-// beside guesses the time at i: on the straight line through the known points
-// beside it, or through the last two, which is level where there is one alone.
-// ok tells that one of them was measured.
+// beside guesses the time at i by the known points beside it: on the straight
+// line through the last two below it, level where there is one alone, but no
+// higher than between them and the next one above. ok tells that one of them
+// was measured.
 func (c *curve) beside(i int) (guess float64, ok bool) {
-	below, above := -1, -1
+	before, below, above := -1, -1, -1
 	for j := range c.n {
 		if j == i || !c.known(j) {
 			continue
 		}
 		ok = ok || c.n[j] > 0
 		if j < i {
-			below = j
+			before, below = below, j
 		} else if above < 0 {
 			above = j
 		}
@@ -155,16 +156,16 @@ func (c *curve) beside(i int) (guess float64, ok bool) {
 		return 0, false
 	case below < 0:
 		return c.mean[above], ok
-	case above >= 0:
-		return c.mean[below] + (c.mean[above]-c.mean[below])*float64(i-below)/float64(above-below), ok
 	}
-	for j := below - 1; j >= 0; j-- {
-		if c.known(j) {
-			slope := (c.mean[below] - c.mean[j]) / float64(below-j)
-			return c.mean[below] + max(0, slope)*float64(i-below), ok
-		}
+	guess = c.mean[below]
+	if before >= 0 {
+		slope := (c.mean[below] - c.mean[before]) / float64(below-before)
+		guess += max(0, slope) * float64(i-below)
 	}
-	return c.mean[below], ok
+	if above >= 0 {
+		guess = min(guess, c.mean[below]+(c.mean[above]-c.mean[below])*float64(i-below)/float64(above-below))
+	}
+	return guess, ok
 }
 
 // ratio is a mean of ratios, weighted and forgetful.

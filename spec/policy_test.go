@@ -49,26 +49,31 @@ type world struct {
 	feed   float64 // per token that the drafter lags behind
 	length int     // tokens of a sequence
 	prompt int
-	noise  float64 // relative, of every cost
+	noise  float64 // relative, of every measurement; besides, the clock runs on now and then while nothing is done
 	begun  func()  // at every sequence; may be nil
 }
 
-// run lets a policy decode for so many loops and returns tokens and time.
+// run lets a policy decode for so many loops and returns tokens and the time
+// that they cost, which is not what the policy measures where there is noise.
 func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent float64, ks map[int]int) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	ks = map[int]int{}
 	lag, left := 0, 0
-	noisy := func(x float64) time.Duration {
+	measured := func(x float64) time.Duration {
+		spent += x
+		if w.noise == 0 {
+			return time.Duration(x)
+		}
 		x *= math.Exp(w.noise * r.NormFloat64())
-		if w.noise > 0 && r.IntN(500) == 0 {
-			x *= 20 // the process was not running meanwhile
+		for t := r.ExpFloat64() * 3e7; t < x; t += r.ExpFloat64() * 3e7 {
+			x += w.noise * r.ExpFloat64() * 1e8
 		}
 		return time.Duration(x)
 	}
 	var round spec.Round
 	feed := func() {
 		if lag > 0 {
-			round.Fed, round.Feeding = lag, noisy(w.feed*float64(lag))
+			round.Fed, round.Feeding = lag, measured(w.feed*float64(lag))
 			lag = 0
 		}
 	}
@@ -86,9 +91,9 @@ func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent flo
 		ks[k]++
 		if k > 0 {
 			feed()
-			round.Draft = noisy(w.draft(k))
+			round.Draft = measured(w.draft(k))
 		}
-		round.Drafted, round.Verify = k, noisy(w.verify(k))
+		round.Drafted, round.Verify = k, measured(w.verify(k))
 		for round.Accepted < k && r.Float64() < w.accept(loop, round.Accepted) {
 			round.Accepted++
 		}
@@ -98,7 +103,6 @@ func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent flo
 		}
 		left -= round.Emitted
 		tokens += round.Emitted
-		spent += float64(round.Feeding + round.Draft + round.Verify)
 		p.Observe(round)
 		round = spec.Round{}
 	}
@@ -164,7 +168,11 @@ func TestAutoIsNearTheBest(t *testing.T) {
 				auto := w.speed(spec.NewAuto(most), loops)
 				_, _, ks := w.run(spec.NewAuto(most), loops, 1)
 				t.Logf("auto %.4f of the best (K = %d), %.4f of none; K chosen %v", auto/best, at, auto/none, ks)
-				if auto < 0.97*best || auto < 0.98*none {
+				ofBest, ofNone := 0.97, 0.98
+				if noise > 0 { // on a machine whose clock says little
+					ofBest, ofNone = 0.96, 0.98
+				}
+				if auto < ofBest*best || auto < ofNone*none {
 					t.Errorf("auto reaches %.4f of the best, K = %d, and %.4f of no draft", auto/best, at, auto/none)
 				}
 			})
