@@ -62,7 +62,7 @@ Settings are those of a job; of the dataset it takes prompts at even distances.`
 	}
 	cmd.Flags().IntVar(&t.prompts, "prompts", 8, "`N` prompts of the dataset")
 	cmd.Flags().IntVar(&t.samples, "samples", 300, "`N` samples of each prompt, in each mode")
-	cmd.Flags().IntVar(&t.tokens, "tokens", 8, "`N` first tokens to test")
+	cmd.Flags().IntVar(&t.tokens, "tokens", 12, "`N` first tokens to test")
 	cmd.Flags().Float64Var(&t.level, "level", 0.001, "chance `P` that a correct engine fails")
 	cmd.Flags().Float64Var(&t.power, "power", 0.9, "chance `P` of finding a bias of the size that the certificate states")
 	cmd.Flags().StringVar(&t.output, "output", "certificate.json", "`FILE` for the certificate")
