@@ -70,14 +70,18 @@ func (a *acceptance) pooled() float64 {
 }
 
 const (
-	// A measurement of more than so many times the mean is cut to that: the
-	// process was not running meanwhile.
+	// What is measured is the time that passed, in which the process may have
+	// stood still; that happens to long and short passes alike, in proportion,
+	// and says nothing of which is better. So a measurement of more than
+	// outlier times the mean is cut to that, and one below the mean counts
+	// candid times as much: nothing takes less time than it needs.
 	outlier = 2
+	candid  = 4
 	// The first run of a shape sets up what later ones find, so that one is
 	// passed over; then so many measurements make an estimate, and so many one
 	// that is believed where it is higher than its neighbours suggest.
 	warm      = 1
-	estimates = 2
+	estimates = 3
 	trust     = 4
 	// timeMemory bounds the number of measurements that a mean is over.
 	timeMemory = 128
@@ -118,7 +122,11 @@ func (c *curve) add(i int, x float64) {
 	case n <= trust: // the least: a wrong low estimate is tried and found out, a high one is not
 		c.mean[i] = min(c.mean[i], x)
 	default:
-		c.mean[i] += (min(x, outlier*c.mean[i]) - c.mean[i]) / float64(min(n, timeMemory))
+		step := 1 / float64(min(n, timeMemory))
+		if x < c.mean[i] {
+			step = min(1, candid*step)
+		}
+		c.mean[i] += (min(x, outlier*c.mean[i]) - c.mean[i]) * step
 	}
 }
 

@@ -191,7 +191,7 @@ func TestAutoIsQuick(t *testing.T) {
 			for k := range 9 {
 				best = max(best, w.speed(spec.Lookahead{}.Policy(k), 400))
 			}
-			if auto := w.speed(spec.NewAuto(8), 400); auto < 0.94*best {
+			if auto := w.speed(spec.NewAuto(8), 400); auto < 0.92*best {
 				t.Errorf("alpha %v, noise %v: auto reaches %.3f of the best", alpha, noise, auto/best)
 			}
 		}
