@@ -84,7 +84,12 @@ func (a *Auto) Next(room, lag int) int {
 		return 0
 	}
 	k, rate := a.best(room, lag)
-	if a.since++; a.since < attemptEvery {
+	a.since++
+	if !a.verify.known(0) && a.since > 1 { // what all else is held against
+		a.since = 0
+		return 0
+	}
+	if a.since < attemptEvery {
 		return k
 	}
 	other, ok := a.other(k, min(room, a.max))

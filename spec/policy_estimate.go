@@ -146,6 +146,8 @@ func (c *curve) at(i int) float64 {
 // line through the last two below it, level where there is one alone, but no
 // higher than between them and the next one above. ok tells that one of them
 // was measured.
+//
+// What is guessed is guessed low, so that it will be tried.
 func (c *curve) beside(i int) (guess float64, ok bool) {
 	before, below, above := -1, -1, -1
 	for j := range c.n {
@@ -166,7 +168,7 @@ func (c *curve) beside(i int) (guess float64, ok bool) {
 		return c.mean[above], ok
 	}
 	guess = c.mean[below]
-	if before >= 0 {
+	if before > 0 || before == 0 && c.n[0] < 0 { // one token alone is a case of its own: runtimes have a kernel for it
 		slope := (c.mean[below] - c.mean[before]) / float64(below-before)
 		guess += max(0, slope) * float64(i-below)
 	}

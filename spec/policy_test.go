@@ -141,6 +141,12 @@ func TestAutoIsNearTheBest(t *testing.T) {
 			}
 			return 2.2 * ms
 		}, feed: 0.02 * ms}},
+		{"one token alone is cheap", world{accept: constant(0.9), draft: linear(0.1*ms, 0.14*ms), verify: func(k int) float64 {
+			if k == 0 {
+				return 1.1 * ms
+			}
+			return (1.5 + 0.1*float64(k)) * ms
+		}, feed: 0.01 * ms}},
 		{"useless and cheap", world{accept: constant(0.001), draft: linear(0, 0.1*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms}},
 		{"useless and free", world{accept: constant(0), draft: linear(0, 0), verify: linear(2.2*ms, 0.4*ms)}},
 		{"slower than the target", world{accept: constant(0.9), draft: linear(0, 5*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.3 * ms}},
