@@ -54,26 +54,6 @@ type Decoder struct {
 	mask, position                *C.dm_view  // in inputs; nil where the graph has none
 }
 
-// slot is one sequence's cache.
-type slot struct {
-	binding unsafe.Pointer // OrtIoBinding
-	cache   kvCache
-	used    bool
-	cached  int   // tokens that the cache holds
-	seen    int64 // the last Forward that named it
-}
-
-// kvCache is what the contracts differ in.
-type kvCache interface {
-	// feed makes the cache ready for s tokens after its first past ones. The
-	// tokens after past are lost from here on.
-	feed(past, s int) error
-	// fed follows a run that succeeded.
-	fed()
-	// free gives the memory back, after the binding is gone.
-	free()
-}
-
 // NewDecoder makes a decoder without slots. The caller closes it.
 func (m *Model) NewDecoder() (*Decoder, error) {
 	if err := m.acquire(); err != nil {
@@ -166,65 +146,6 @@ func (d *Decoder) Vocab() int { return d.model.Vocab() }
 // Context is the number of tokens that one slot's cache can hold.
 func (d *Decoder) Context() int { return d.model.context }
 
-// Alloc gives an empty cache for one sequence. Memory of freed slots is used
-// again.
-func (d *Decoder) Alloc() (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return 0, fmt.Errorf("allocate a slot: %w", ErrClosed)
-	}
-	for i, s := range d.slots {
-		if !s.used {
-			s.used, s.cached = true, 0
-			return i, nil
-		}
-	}
-	s := &slot{used: true}
-	if err := d.bindSlot(s); err != nil {
-		s.free(d.runtime)
-		return 0, fmt.Errorf("allocate a slot: %w", err)
-	}
-	d.slots = append(d.slots, s)
-	return len(d.slots) - 1, nil
-}
-
-// bindSlot gives a slot its binding and its cache.
-func (d *Decoder) bindSlot(s *slot) error {
-	if err := goError(C.dm_binding_new(d.runtime, d.session, &s.binding)); err != nil {
-		return err
-	}
-	if d.model.bundle.Contract == GQA {
-		return d.newGQACache(s)
-	}
-	return d.newGrowingCache(s)
-}
-
-func (s *slot) free(rt *C.dm_runtime) {
-	if s.binding != nil {
-		C.dm_binding_free(rt, s.binding)
-		s.binding = nil
-	}
-	if s.cache != nil {
-		s.cache.free()
-		s.cache = nil
-	}
-}
-
-// Free ends a sequence; its slot may be given out again. Freeing a slot that is
-// not allocated panics; after Close it does nothing.
-func (d *Decoder) Free(slot int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return
-	}
-	if slot < 0 || slot >= len(d.slots) || !d.slots[slot].used {
-		panic(fmt.Sprintf("ort: free of slot %d, which is not allocated", slot))
-	}
-	d.slots[slot].used = false
-}
-
 // Forward feeds tokens[i] to slots[i] after its first past[i] cached tokens, all
 // lanes the same number S >= 1. A past smaller than what was fed is the
 // rollback. The logits of lane i's token s are at [(i*S+s)*Vocab : +Vocab]; the
@@ -294,7 +215,7 @@ func (d *Decoder) check(slots, past []int, tokens [][]int32) error {
 	}
 	d.round++
 	for i, id := range slots {
-		if id < 0 || id >= len(d.slots) || !d.slots[id].used {
+		if !d.allocated(id) {
 			return fmt.Errorf("slot %d is not allocated", id)
 		}
 		slot := d.slots[id]

@@ -11,13 +11,14 @@ import "unsafe"
 // position and reads no further than the mask is long, so that a rollback needs
 // nothing: what lies behind the mask's end is overwritten before it is read.
 type gqaCache struct {
+	d      *Decoder
 	memory block
 	region int // bytes from one tensor to the next
 }
 
 func (d *Decoder) newGQACache(s *slot) (err error) {
 	b := d.model.bundle
-	c := &gqaCache{region: aligned(b.KVHeads * d.Context() * b.HeadSize * b.layout.cache.size())}
+	c := &gqaCache{d: d, region: aligned(b.KVHeads * d.Context() * b.HeadSize * b.layout.cache.size())}
 	if c.memory, err = newBlock(d.runtime, c.region*len(d.past)); err != nil {
 		return err
 	}
@@ -46,4 +47,18 @@ func (d *Decoder) bindCaches(binding unsafe.Pointer, past, present []C.dm_view) 
 
 func (c *gqaCache) feed(past, s int) error { return nil }
 func (c *gqaCache) fed()                   {}
-func (c *gqaCache) free()                  { c.memory.free() }
+
+// copyFrom copies the beginning of every head. What lies behind it stays as it
+// was: it is not read.
+func (c *gqaCache) copyFrom(src kvCache, n int) {
+	b := c.d.model.bundle
+	row := b.HeadSize * b.layout.cache.size()
+	for i := range c.d.past {
+		for h := range b.KVHeads {
+			at := i*c.region + h*c.d.Context()*row
+			copy(view[byte](&c.memory, at, n*row), view[byte](&src.(*gqaCache).memory, at, n*row))
+		}
+	}
+}
+
+func (c *gqaCache) free() { c.memory.free() }

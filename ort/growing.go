@@ -69,6 +69,19 @@ func (c *growingCache) truncate(n int) {
 	c.length = n
 }
 
+// copyFrom packs the beginnings of src's heads densely.
+func (c *growingCache) copyFrom(src kvCache, n int) {
+	from := src.(*growingCache)
+	row := c.row()
+	for i := range c.d.past {
+		for h := range c.d.model.bundle.KVHeads {
+			copy(view[byte](&c.blocks[c.current], i*c.region+h*n*row, n*row),
+				view[byte](&from.blocks[from.current], i*c.region+h*from.length*row, n*row))
+		}
+	}
+	c.length = n
+}
+
 func (c *growingCache) free() {
 	for i := range c.blocks {
 		c.blocks[i].free()
