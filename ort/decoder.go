@@ -39,6 +39,7 @@ type Decoder struct {
 	slots  []*slot
 	round  int64 // counts calls of Forward
 	lanes  laneMemory
+	mover  *mover // of all tensors of a cache; nil on the CPU
 
 	// Memory that C reads during a run.
 	handles   block // dm_run_handles
@@ -85,7 +86,7 @@ func (d *Decoder) prepare() (err error) {
 		{&d.positions, length * word},
 		{&d.views, (4 + len(l.past) + len(l.present)) * C.sizeof_dm_view},
 	} {
-		if *b.to, err = newBlock(d.runtime, b.size); err != nil {
+		if *b.to, err = newBlock(d.runtime, nil, b.size); err != nil {
 			return err
 		}
 	}
@@ -98,6 +99,13 @@ func (d *Decoder) prepare() (err error) {
 	}
 	d.run().session = d.session
 	d.run().options = rawRunOptions(d.options)
+	d.run().synchronize = 0
+	if dev := d.device(); !dev.onCPU() {
+		d.run().synchronize = 1
+		if d.mover, err = dev.newMover(len(l.past)); err != nil {
+			return err
+		}
+	}
 	d.layViews(l)
 	return d.prepareLanes()
 }
@@ -137,6 +145,8 @@ func (d *Decoder) nameViews(all *[]C.dm_view, names []string, t elementType) []C
 	}
 	return vs
 }
+
+func (d *Decoder) device() *device { return d.model.sessions.device }
 
 func (d *Decoder) run() *C.dm_run_handles { return (*C.dm_run_handles)(d.handles.data) }
 
@@ -195,7 +205,7 @@ func (d *Decoder) forward(ctx context.Context, slots, past []int, tokens [][]int
 			case d.closing.Load():
 				return nil, ErrClosed
 			}
-			return nil, fmt.Errorf("%d tokens after %v in slots %v: %w", n, past[from:to], slots[from:to], err)
+			return nil, fmt.Errorf("%d tokens after %v in slots %v: %w", n, past[from:to], slots[from:to], d.device().explain(err))
 		}
 	}
 	return d.float32s(len(slots) * perLane), nil
@@ -262,7 +272,7 @@ func (d *Decoder) grow(b *block, size int) (err error) {
 		return nil
 	}
 	b.free()
-	*b, err = newBlock(d.runtime, size)
+	*b, err = newBlock(d.runtime, nil, size)
 	return err
 }
 
@@ -345,6 +355,9 @@ func (d *Decoder) free() error {
 		s.free(d.runtime)
 	}
 	d.slots = nil
+	if d.mover != nil {
+		d.mover.free()
+	}
 	for _, b := range []*block{&d.handles, &d.ids, &d.ones, &d.positions, &d.views, &d.logits, &d.wide} {
 		b.free()
 	}

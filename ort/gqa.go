@@ -11,28 +11,70 @@ import "unsafe"
 // position and reads no further than the mask is long, so that a rollback needs
 // nothing: what lies behind the mask's end is overwritten before it is read.
 type gqaCache struct {
-	d      *Decoder
-	memory block
-	region int // bytes from one tensor to the next
+	d       *Decoder
+	tensors []block
 }
 
 func (d *Decoder) newGQACache(s *slot) (err error) {
-	b := d.model.bundle
-	c := &gqaCache{d: d, region: aligned(b.KVHeads * d.Context() * b.HeadSize * b.layout.cache.size())}
-	if c.memory, err = newBlock(d.runtime, c.region*len(d.past)); err != nil {
+	c := &gqaCache{d: d, tensors: make([]block, len(d.past))}
+	s.cache = c
+	if err := d.newTensors(c.tensors); err != nil {
 		return err
 	}
-	s.cache = c
-	c.view(d, d.past, d.present)
+	if d.mover != nil {
+		if err := c.clear(); err != nil {
+			return err
+		}
+	}
+	c.view(d.past, d.present)
 	return d.bindCaches(s.binding, d.past, d.present)
 }
 
+// newTensors allocates the keys and values of all layers, each of full length,
+// where the session runs. Each has a block of its own, because a device may
+// know no addresses inside of one.
+func (d *Decoder) newTensors(to []block) (err error) {
+	size := d.model.bundle.KVHeads * d.Context() * d.row()
+	for i := range to {
+		if to[i], err = newBlock(d.runtime, d.device().memory, size); err != nil {
+			return d.device().explain(err)
+		}
+	}
+	return nil
+}
+
+// row is the size in bytes of one head's entry of one token.
+func (d *Decoder) row() int { return d.model.bundle.HeadSize * d.model.bundle.layout.cache.size() }
+
+// clear writes zeros to a device's memory. Kernels there work in blocks of
+// positions, and multiply what lies behind the mask's end by a probability of
+// zero, which only finite numbers survive.
+func (c *gqaCache) clear() error {
+	zeros, err := newBlock(c.d.runtime, nil, c.tensors[0].size)
+	if err != nil {
+		return err
+	}
+	defer zeros.free()
+	clear(view[byte](&zeros, 0, zeros.size))
+	for i := range c.tensors {
+		c.move(i, &zeros)
+	}
+	return c.d.mover.move(c.d.Context())
+}
+
+// move makes the decoder's mover fill tensor i.
+func (c *gqaCache) move(i int, from *block) {
+	d := c.d
+	d.mover.set(i, from, &c.tensors[i], d.model.bundle.KVHeads, d.Context(), d.Context(), d.row())
+}
+
 // view points the views of past and present at the cache.
-func (c *gqaCache) view(d *Decoder, past, present []C.dm_view) {
-	b := d.model.bundle
+func (c *gqaCache) view(past, present []C.dm_view) {
+	d, b := c.d, c.d.model.bundle
 	for i := range past {
 		for _, v := range []*C.dm_view{&past[i], &present[i]} {
-			setView(v, c.memory.at(i*c.region), b.layout.cache.size(), 1, b.KVHeads, d.Context(), b.HeadSize)
+			setView(v, c.tensors[i].data, b.layout.cache.size(), 1, b.KVHeads, d.Context(), b.HeadSize)
+			v.memory = c.tensors[i].info()
 		}
 	}
 }
@@ -48,17 +90,27 @@ func (d *Decoder) bindCaches(binding unsafe.Pointer, past, present []C.dm_view) 
 func (c *gqaCache) feed(past, s int) error { return nil }
 func (c *gqaCache) fed()                   {}
 
-// copyFrom copies the beginning of every head. What lies behind it stays as it
-// was: it is not read.
-func (c *gqaCache) copyFrom(src kvCache, n int) {
-	b := c.d.model.bundle
-	row := b.HeadSize * b.layout.cache.size()
-	for i := range c.d.past {
-		for h := range b.KVHeads {
-			at := i*c.region + h*c.d.Context()*row
-			copy(view[byte](&c.memory, at, n*row), view[byte](&src.(*gqaCache).memory, at, n*row))
+// copyFrom copies the beginning of every head, on a device each buffer as a
+// whole. What lies behind the beginning does not matter: it is not read.
+func (c *gqaCache) copyFrom(src kvCache, n int) error {
+	d, from := c.d, src.(*gqaCache)
+	if d.mover != nil {
+		for i := range c.tensors {
+			c.move(i, &from.tensors[i])
+		}
+		return d.mover.move(d.Context())
+	}
+	for i := range c.tensors {
+		for h := range d.model.bundle.KVHeads {
+			at := h * d.Context() * d.row()
+			copy(view[byte](&c.tensors[i], at, n*d.row()), view[byte](&from.tensors[i], at, n*d.row()))
 		}
 	}
+	return nil
 }
 
-func (c *gqaCache) free() { c.memory.free() }
+func (c *gqaCache) free() {
+	for i := range c.tensors {
+		c.tensors[i].free()
+	}
+}

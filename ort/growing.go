@@ -3,47 +3,45 @@ package ort
 import "unsafe"
 
 // growingCache is the cache of a graph that takes exactly the past's length and
-// returns past and new entries together. Two blocks take turns: the present of
-// one run is the past of the next. Each holds every layer's keys and values in
-// regions of full length, densely packed as [1, kv heads, length, head size] at
-// the region's start, so that pages behind a short cache are never touched.
+// returns past and new entries together. Two sets of buffers take turns: the
+// present of one run is the past of the next. Each buffer has room for the full
+// length and holds a layer's keys or values densely packed as [1, kv heads,
+// length, head size] at its start, so that pages behind a short cache are never
+// touched.
 type growingCache struct {
 	d       *Decoder
 	binding unsafe.Pointer
-	blocks  [2]block
-	current int // the block that holds the past
+	tensors [2][]block
+	current int // the set that holds the past
 	length  int // tokens in it
 	next    int // tokens in the other one once the run has succeeded
-	region  int // bytes from one tensor to the next
 }
 
-func (d *Decoder) newGrowingCache(s *slot) (err error) {
+func (d *Decoder) newGrowingCache(s *slot) error {
 	c := &growingCache{d: d, binding: s.binding}
 	s.cache = c
-	c.region = aligned(d.Context() * c.row() * d.model.bundle.KVHeads)
-	for i := range c.blocks {
-		if c.blocks[i], err = newBlock(d.runtime, c.region*len(d.past)); err != nil {
+	for i := range c.tensors {
+		c.tensors[i] = make([]block, len(d.past))
+		if err := d.newTensors(c.tensors[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// row is the size in bytes of one head's entry of one token.
-func (c *growingCache) row() int {
-	b := c.d.model.bundle
-	return b.HeadSize * b.layout.cache.size()
-}
-
 func (c *growingCache) feed(past, s int) error {
-	c.truncate(past)
+	if err := c.truncate(past); err != nil {
+		return err
+	}
 	c.next = past + s
 	d, b := c.d, c.d.model.bundle
 	elem := b.layout.cache.size()
-	from, to := &c.blocks[c.current], &c.blocks[1-c.current]
+	from, to := c.tensors[c.current], c.tensors[1-c.current]
 	for i := range d.past {
-		setView(&d.past[i], from.at(i*c.region), elem, 1, b.KVHeads, past, b.HeadSize)
-		setView(&d.present[i], to.at(i*c.region), elem, 1, b.KVHeads, past+s, b.HeadSize)
+		setView(&d.past[i], from[i].data, elem, 1, b.KVHeads, past, b.HeadSize)
+		d.past[i].memory = from[i].info()
+		setView(&d.present[i], to[i].data, elem, 1, b.KVHeads, past+s, b.HeadSize)
+		d.present[i].memory = to[i].info()
 	}
 	return d.bindCaches(c.binding, d.past, d.present)
 }
@@ -53,37 +51,67 @@ func (c *growingCache) fed() {
 }
 
 // truncate keeps the first n tokens: each head's entries move up to where they
-// begin in a shorter tensor. They move towards the start, head by head, so that
-// nothing is overwritten before it is moved.
-func (c *growingCache) truncate(n int) {
+// begin in a shorter tensor, on a device by way of the other set.
+func (c *growingCache) truncate(n int) error {
 	if n >= c.length {
-		return
+		return nil
 	}
-	row, heads := c.row(), c.d.model.bundle.KVHeads
-	for i := range c.d.past {
-		tensor := view[byte](&c.blocks[c.current], i*c.region, heads*c.length*row)
-		for h := 1; h < heads; h++ {
-			copy(tensor[h*n*row:(h+1)*n*row], tensor[h*c.length*row:])
+	if c.d.mover != nil {
+		if n > 0 {
+			if err := c.move(c, 1-c.current, n); err != nil {
+				return err
+			}
+			c.current = 1 - c.current
 		}
+	} else {
+		// Towards the start, head by head: nothing is overwritten before it is
+		// moved.
+		c.pack(c, n)
 	}
 	c.length = n
+	return nil
+}
+
+// move makes the first n tokens of src, another cache or this one, the contents
+// of a set of buffers on the device.
+func (c *growingCache) move(src *growingCache, set, n int) error {
+	d := c.d
+	for i := range d.past {
+		d.mover.set(i, &src.tensors[src.current][i], &c.tensors[set][i], d.model.bundle.KVHeads, src.length, n, d.row())
+	}
+	return d.mover.move(n)
+}
+
+// pack does the same on the CPU, into the current set.
+func (c *growingCache) pack(src *growingCache, n int) {
+	row, heads := c.d.row(), c.d.model.bundle.KVHeads
+	for i := range c.d.past {
+		to, from := &c.tensors[c.current][i], &src.tensors[src.current][i]
+		for h := range heads {
+			copy(view[byte](to, h*n*row, n*row), view[byte](from, h*src.length*row, n*row))
+		}
+	}
 }
 
 // copyFrom packs the beginnings of src's heads densely.
-func (c *growingCache) copyFrom(src kvCache, n int) {
+func (c *growingCache) copyFrom(src kvCache, n int) error {
 	from := src.(*growingCache)
-	row := c.row()
-	for i := range c.d.past {
-		for h := range c.d.model.bundle.KVHeads {
-			copy(view[byte](&c.blocks[c.current], i*c.region+h*n*row, n*row),
-				view[byte](&from.blocks[from.current], i*c.region+h*from.length*row, n*row))
+	switch {
+	case c.d.mover == nil:
+		c.pack(from, n)
+	case n > 0:
+		if err := c.move(from, c.current, n); err != nil {
+			return err
 		}
 	}
 	c.length = n
+	return nil
 }
 
 func (c *growingCache) free() {
-	for i := range c.blocks {
-		c.blocks[i].free()
+	for _, set := range c.tensors {
+		for i := range set {
+			set[i].free()
+		}
 	}
 }

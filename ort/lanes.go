@@ -39,10 +39,10 @@ func (d *Decoder) prepareLanes() (err error) {
 	m := &d.lanes
 	m.runs = map[int]*laneRun{}
 	perLane := 2 + len(l.past) + len(l.present)
-	if m.lengths, err = newBlock(d.runtime, n*2*4); err != nil {
+	if m.lengths, err = newBlock(d.runtime, nil, n*2*4); err != nil {
 		return err
 	}
-	if m.views, err = newBlock(d.runtime, n*perLane*C.sizeof_dm_view); err != nil {
+	if m.views, err = newBlock(d.runtime, nil, n*perLane*C.sizeof_dm_view); err != nil {
 		return err
 	}
 	all := view[C.dm_view](&m.views, 0, n*perLane)
@@ -67,8 +67,7 @@ func (d *Decoder) prepareLanes() (err error) {
 	return nil
 }
 
-// laneRun is the run of n lanes, made when it is first needed. The lengths,
-// whose memory and shape stay, are bound here.
+// laneRun is the run of n lanes, made when it is first needed.
 func (d *Decoder) laneRun(n int) (*laneRun, error) {
 	if r := d.lanes.runs[n]; r != nil {
 		return r, nil
@@ -81,14 +80,23 @@ func (d *Decoder) laneRun(n int) (*laneRun, error) {
 	if err := goError(C.dm_binding_new(d.runtime, r.session, &r.binding)); err != nil {
 		return nil, err
 	}
-	for _, v := range d.lanes.lanes[:n] {
-		if err := goError(C.dm_bind(d.runtime, r.binding, &v.lengths[0], 2, 0)); err != nil {
-			C.dm_binding_free(d.runtime, r.binding)
-			return nil, err
-		}
+	if err := d.bindLengths(r); err != nil {
+		C.dm_binding_free(d.runtime, r.binding)
+		return nil, err
 	}
 	d.lanes.runs[n] = r
 	return r, nil
+}
+
+// bindLengths binds the lengths of all lanes. Their memory and shape stay, but
+// a binding copies to a device what is there now.
+func (d *Decoder) bindLengths(r *laneRun) error {
+	for _, v := range d.lanes.lanes[:len(r.slots)] {
+		if err := goError(C.dm_bind(d.runtime, r.binding, &v.lengths[0], 2, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // join binds the slot's cache to a lane.
@@ -98,7 +106,7 @@ func (d *Decoder) join(r *laneRun, lane int, s *slot) error {
 	}
 	r.slots[lane] = nil
 	v := &d.lanes.lanes[lane]
-	s.cache.(*gqaCache).view(d, v.past, v.present)
+	s.cache.(*gqaCache).view(v.past, v.present)
 	if err := d.bindCaches(r.binding, v.past, v.present); err != nil {
 		return err
 	}
@@ -126,6 +134,11 @@ func (d *Decoder) together(slots, past []int, tokens [][]int32, off int) error {
 		}
 		total := int32(past[i] + s)
 		lengths[2*i], lengths[2*i+1] = total-1, total
+	}
+	if !d.device().onCPU() {
+		if err := d.bindLengths(r); err != nil {
+			return err
+		}
 	}
 	ins := d.inputs[:1]
 	setView(&ins[0], d.ids.data, 8, n, s)

@@ -18,8 +18,13 @@ type Options struct {
 	// below 4 MiB, whose operators are too small for more, and otherwise
 	// GOMAXPROCS, the CPUs that this process may use.
 	Threads int
-	// Device is "cpu" or empty, which means the same.
+	// Device that runs the model and holds the caches: "cpu", also when empty;
+	// "cuda" or "cuda:N", an NVIDIA GPU, from 0; "webgpu", a GPU by way of
+	// Vulkan, Metal or Direct3D.
 	Device string
+	// ProviderOptions are options of the device's execution provider in ONNX
+	// Runtime, by their names there ("gpu_mem_limit").
+	ProviderOptions map[string]string
 	// Lanes is the most sequences that one run of the session takes; 0 means 1.
 	// A Forward over more runs several times. With more than 1 a GQA graph is
 	// rewritten (see Model.Lanes), and a session is made for each number of
@@ -60,8 +65,8 @@ func load(b *Bundle, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Device != "" && o.Device != "cpu" {
-		return nil, fmt.Errorf("device %q is not known: use cpu", o.Device)
+	if _, err := parseDevice(o); err != nil {
+		return nil, err
 	}
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%d threads: want 0 (as many as suit the model) or more", o.Threads)
@@ -103,7 +108,7 @@ func defaultThreads(bytes int64) int {
 // shape, would grow without end. Threads that spin after a run hold the cores
 // that the other model's session needs next: force_spinning_stop ends spinning
 // with the run, and a draft-verify loop then costs what its parts cost.
-func newSessionOptions(o Options) (*yort.SessionOptions, error) {
+func newSessionOptions(o Options, d *device) (*yort.SessionOptions, error) {
 	so, err := yort.NewSessionOptions()
 	if err != nil {
 		return nil, err
@@ -120,6 +125,9 @@ func newSessionOptions(o Options) (*yort.SessionOptions, error) {
 		if e := so.AddSessionConfigEntry(key, value); e != nil {
 			err = errors.Join(err, fmt.Errorf("session option %s=%s: %w", key, value, e))
 		}
+	}
+	if err == nil {
+		err = d.provider(so)
 	}
 	if err != nil {
 		return nil, errors.Join(err, so.Destroy())
@@ -145,7 +153,10 @@ func (m *Model) Lanes() int { return m.sessions.lanes }
 // OneLane says why Lanes is less than was asked for; nil where it is not.
 func (m *Model) OneLane() error { return m.sessions.oneLane }
 
-// CacheBytes is the memory of one slot when it is full.
+// Device is Options.Device, "cpu" where that was empty.
+func (m *Model) Device() string { return m.sessions.device.name }
+
+// CacheBytes is the memory of one slot when it is full, on the model's device.
 func (m *Model) CacheBytes() int {
 	n := m.bundle.CacheBytesPerToken() * m.context
 	if m.bundle.Contract == Growing {

@@ -23,6 +23,7 @@ type sessions struct {
 	runtime *C.dm_runtime
 	bundle  *Bundle
 	options Options
+	device  *device
 
 	lanes   int // the most that a run takes
 	oneLane error
@@ -36,12 +37,16 @@ type sessions struct {
 // newSessions makes the session of one lane.
 func newSessions(rt *C.dm_runtime, b *Bundle, o Options) (_ *sessions, err error) {
 	s := &sessions{runtime: rt, bundle: b, options: o, lanes: 1, made: map[int]unsafe.Pointer{}}
-	if o.Lanes > 1 {
-		if err := s.prepareLanes(); err != nil {
-			return nil, err
-		}
+	if s.device, err = openDevice(rt, o); err != nil {
+		return nil, err
 	}
-	if _, err = s.of(1); err != nil {
+	if err = s.device.fits(b); err == nil && o.Lanes > 1 {
+		err = s.prepareLanes()
+	}
+	if err == nil {
+		_, err = s.of(1)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.free())
 	}
 	return s, nil
@@ -62,7 +67,7 @@ func (s *sessions) prepareLanes() error {
 		s.oneLane = err
 		return nil
 	}
-	if s.weights, err = newWeights(s.runtime, filepath.Dir(s.bundle.Model), m); err != nil {
+	if s.weights, err = newWeights(s.device, filepath.Dir(s.bundle.Model), m); err != nil {
 		return err
 	}
 	s.graph, s.lanes = m, s.options.Lanes
@@ -78,14 +83,19 @@ func (s *sessions) of(n int) (unsafe.Pointer, error) {
 	}
 	session, err := s.open(n)
 	if err != nil {
-		return nil, err
+		return nil, s.device.explain(err)
 	}
 	s.made[n] = session
+	if n == 1 {
+		if err := s.device.runs(session, s.bundle.layout.past); err != nil {
+			return nil, err
+		}
+	}
 	return session, nil
 }
 
 func (s *sessions) open(n int) (session unsafe.Pointer, err error) {
-	options, err := newSessionOptions(s.options)
+	options, err := newSessionOptions(s.options, s.device)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +132,9 @@ func (s *sessions) free() error {
 		C.dm_session_free(s.runtime, session)
 	}
 	s.made = nil
-	if s.weights == nil {
-		return nil
+	var err error
+	if s.weights != nil {
+		err = s.weights.free()
 	}
-	return s.weights.free()
+	return errors.Join(err, s.device.free())
 }

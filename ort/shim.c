@@ -14,6 +14,9 @@ enum {
   GET_ERROR_MESSAGE = 2,
   CREATE_ENV = 3,
   CREATE_SESSION = 7,
+  CREATE_SESSION_FROM_BYTES = 8, // CreateSessionFromArray
+  SESSION_INPUT_COUNT = 30,
+  SESSION_INPUT_NAME = 36,
   CREATE_TENSOR_WITH_DATA = 49,
   CREATE_CPU_MEMORY_INFO = 69,
   ALLOCATOR_ALLOC = 75,
@@ -22,6 +25,8 @@ enum {
   RELEASE_STATUS = 93,
   RELEASE_SESSION = 95,
   RELEASE_VALUE = 96,
+  CREATE_ALLOCATOR = 131,
+  RELEASE_ALLOCATOR = 132,
   RUN_WITH_BINDING = 133,
   CREATE_IO_BINDING = 134,
   RELEASE_IO_BINDING = 135,
@@ -31,10 +36,14 @@ enum {
   CREATE_PACKED = 166, // CreatePrepackedWeightsContainer
   RELEASE_PACKED = 167,
   CREATE_SESSION_FROM_ARRAY = 169, // ...WithPrepackedWeightsContainer
+  SYNCHRONIZE_INPUTS = 202,
+  SYNCHRONIZE_OUTPUTS = 203,
   ADD_EXTERNAL_INITIALIZERS = 210,
+  MEMORY_DEVICE_TYPE = 225,
+  SESSION_INPUT_MEMORY = 380,
 };
 
-enum { DEVICE_ALLOCATOR = 0, MEM_TYPE_DEFAULT = 0, LOG_ERROR = 3 };
+enum { DEVICE_ALLOCATOR = 0, MEM_TYPE_DEFAULT = 0, LOG_ERROR = 3, DEVICE_TYPE_CPU = 0 };
 
 typedef void *status;
 
@@ -45,7 +54,13 @@ typedef struct {
 
 typedef const char *(*message_fn)(status);
 typedef void (*release_fn)(void *);
-typedef status (*tensor_fn)(void *, void *, size_t, const int64_t *, size_t, int, void **);
+typedef status (*count_fn)(const void *, size_t *);
+typedef status (*name_fn)(const void *, size_t, void *, char **);
+typedef status (*infos_fn)(const void *, const void **, size_t);
+typedef void (*device_type_fn)(const void *, int *);
+typedef status (*allocator_fn)(const void *, const void *, void **);
+typedef status (*sync_fn)(void *);
+typedef status (*tensor_fn)(const void *, void *, size_t, const int64_t *, size_t, int, void **);
 typedef status (*env_fn)(int, const char *, void **);
 typedef status (*memory_fn)(int, int, void **);
 typedef status (*alloc_fn)(void *, size_t, void **);
@@ -56,6 +71,7 @@ typedef status (*bind_fn)(void *, const char *, void *);
 typedef status (*share_one_fn)(void *, const char *, const void *);
 typedef status (*share_fn)(void *, const char *const *, const void *const *, size_t);
 typedef status (*session_fn)(void *, const char *, void *, void **);
+typedef status (*bytes_session_fn)(void *, const void *, size_t, void *, void **);
 typedef status (*array_session_fn)(void *, const void *, size_t, void *, void *, void **);
 typedef status (*run_fn)(void *, void *, void *);
 
@@ -84,20 +100,57 @@ char *dm_open(const char *path, uint32_t api_version, dm_runtime *rt, const char
                                                                        MEM_TYPE_DEFAULT, &rt->memory));
 }
 
-char *dm_alloc(const dm_runtime *rt, size_t bytes, void **out) {
+// The session lists the memory of all inputs in the order of their names.
+char *dm_input_memory(const dm_runtime *rt, void *session, const char *name, const void **memory,
+                      int *on_cpu) {
+  size_t n = 0;
+  status s = ((count_fn)rt->api[SESSION_INPUT_COUNT])(session, &n);
+  if (s != NULL) return failure(rt->api, s);
+  const void **infos = calloc(n + 1, sizeof *infos);
+  if (infos == NULL) return strdup("out of memory");
+  s = ((infos_fn)rt->api[SESSION_INPUT_MEMORY])(session, infos, n);
+  *memory = NULL;
+  for (size_t i = 0; s == NULL && *memory == NULL && i < n; i++) {
+    char *input = NULL;
+    s = ((name_fn)rt->api[SESSION_INPUT_NAME])(session, i, rt->allocator, &input);
+    if (s != NULL) break;
+    if (strcmp(input, name) == 0) *memory = infos[i];
+    s = ((free_fn)rt->api[ALLOCATOR_FREE])(rt->allocator, input);
+  }
+  free(infos);
+  if (s != NULL) return failure(rt->api, s);
+  if (*memory == NULL) return strdup("the session has no such input");
+  int type = 0;
+  ((device_type_fn)rt->api[MEMORY_DEVICE_TYPE])(*memory, &type);
+  *on_cpu = type == DEVICE_TYPE_CPU;
+  return NULL;
+}
+
+char *dm_allocator_new(const dm_runtime *rt, void *session, const void *memory, void **out) {
+  return failure(rt->api, ((allocator_fn)rt->api[CREATE_ALLOCATOR])(session, memory, out));
+}
+
+void dm_allocator_free(const dm_runtime *rt, void *allocator) {
+  ((release_fn)rt->api[RELEASE_ALLOCATOR])(allocator);
+}
+
+char *dm_alloc(const dm_runtime *rt, void *allocator, size_t bytes, void **out) {
   *out = NULL;
-  char *err = failure(rt->api, ((alloc_fn)rt->api[ALLOCATOR_ALLOC])(rt->allocator, bytes, out));
+  if (allocator == NULL) allocator = rt->allocator;
+  char *err = failure(rt->api, ((alloc_fn)rt->api[ALLOCATOR_ALLOC])(allocator, bytes, out));
   if (err == NULL && *out == NULL) return strdup("out of memory");
   return err;
 }
 
-char *dm_free(const dm_runtime *rt, void *data) {
-  return failure(rt->api, ((free_fn)rt->api[ALLOCATOR_FREE])(rt->allocator, data));
+char *dm_free(const dm_runtime *rt, void *allocator, void *data) {
+  if (allocator == NULL) allocator = rt->allocator;
+  return failure(rt->api, ((free_fn)rt->api[ALLOCATOR_FREE])(allocator, data));
 }
 
 char *dm_value_new(const dm_runtime *rt, const dm_view *v, void **out) {
   return failure(rt->api, ((tensor_fn)rt->api[CREATE_TENSOR_WITH_DATA])(
-                              rt->memory, v->data, v->bytes, v->shape, v->rank, v->type, out));
+                              v->memory ? v->memory : rt->memory, v->data, v->bytes, v->shape,
+                              v->rank, v->type, out));
 }
 
 void dm_value_free(const dm_runtime *rt, void *value) {
@@ -115,10 +168,11 @@ void dm_packed_free(const dm_runtime *rt, void *packed) {
 // The optimizers see a value that was given as external; only for one that was
 // added as shared are the packed forms shared too.
 char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
-               const void *const *values, size_t n) {
+               const void *const *values, const void *const *shared, size_t n) {
   status s = ((share_fn)rt->api[ADD_EXTERNAL_INITIALIZERS])(options, names, values, n);
   for (size_t i = 0; s == NULL && i < n; i++) {
-    s = ((share_one_fn)rt->api[ADD_INITIALIZER])(options, names[i], values[i]);
+    if (shared[i] == NULL) continue;
+    s = ((share_one_fn)rt->api[ADD_INITIALIZER])(options, names[i], shared[i]);
   }
   return failure(rt->api, s);
 }
@@ -129,6 +183,10 @@ char *dm_session_open(const dm_runtime *rt, const char *path, void *options, voi
 
 char *dm_session_new(const dm_runtime *rt, const void *model, size_t bytes, void *options,
                      void *packed, void **out) {
+  if (packed == NULL) {
+    return failure(rt->api, ((bytes_session_fn)rt->api[CREATE_SESSION_FROM_BYTES])(
+                                rt->env, model, bytes, options, out));
+  }
   return failure(rt->api, ((array_session_fn)rt->api[CREATE_SESSION_FROM_ARRAY])(
                               rt->env, model, bytes, options, packed, out));
 }
@@ -155,16 +213,14 @@ void dm_binding_free(const dm_runtime *rt, void *binding) {
 // the value is released here and the data stays the caller's.
 char *dm_bind(const dm_runtime *rt, void *binding, const dm_view *views, size_t n, int outputs) {
   bind_fn bind = (bind_fn)rt->api[outputs ? BIND_OUTPUT : BIND_INPUT];
-  tensor_fn tensor = (tensor_fn)rt->api[CREATE_TENSOR_WITH_DATA];
   release_fn release = (release_fn)rt->api[RELEASE_VALUE];
   for (size_t i = 0; i < n; i++) {
     const dm_view *v = &views[i];
     void *value = NULL;
-    status s = tensor(rt->memory, v->data, v->bytes, v->shape, v->rank, v->type, &value);
-    if (s == NULL) {
-      s = bind(binding, v->name, value);
-      release(value);
-    }
+    char *err = dm_value_new(rt, v, &value);
+    if (err != NULL) return err;
+    status s = bind(binding, v->name, value);
+    release(value);
     if (s != NULL) return failure(rt->api, s);
   }
   return NULL;
@@ -181,7 +237,10 @@ char *dm_forward(const dm_runtime *rt, const dm_run_handles *h, const dm_view *i
 char *dm_loop(const dm_runtime *rt, const dm_run_handles *h, size_t n) {
   run_fn run = (run_fn)rt->api[RUN_WITH_BINDING];
   for (size_t i = 0; i < n; i++) {
-    status s = run(h->session, h->options, h->binding);
+    status s = NULL;
+    if (h->synchronize) s = ((sync_fn)rt->api[SYNCHRONIZE_INPUTS])(h->binding);
+    if (s == NULL) s = run(h->session, h->options, h->binding);
+    if (s == NULL && h->synchronize) s = ((sync_fn)rt->api[SYNCHRONIZE_OUTPUTS])(h->binding);
     if (s != NULL) return failure(rt->api, s);
   }
   return NULL;

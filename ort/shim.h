@@ -25,21 +25,26 @@ typedef struct {
 
 // One tensor of one run: a name of the graph and row-major data that the
 // caller owns and keeps until nothing bound to it runs again. name is owned by
-// the caller too. type is ONNX's TensorProto.DataType.
+// the caller too. memory describes where the data are, NULL for the CPU; on a
+// device they may be a handle that cannot be computed with. type is ONNX's
+// TensorProto.DataType.
 typedef struct {
   const char *name;
   void *data;
+  const void *memory;
   size_t bytes;
   int64_t shape[4];
   size_t rank;
   int32_t type;
 } dm_view;
 
-// The session's objects that a run needs.
+// The session's objects that a run needs; options may be NULL. With synchronize
+// a run waits for the copies to and from a device that it begins and ends with.
 typedef struct {
   void *session;
   void *options;
   void *binding;
+  int synchronize;
 } dm_run_handles;
 
 // Loads the library (or finds it loaded) and fills rt. *version is the
@@ -47,8 +52,18 @@ typedef struct {
 // it is known.
 char *dm_open(const char *path, uint32_t api_version, dm_runtime *rt, const char **version);
 
-char *dm_alloc(const dm_runtime *rt, size_t bytes, void **out);
-char *dm_free(const dm_runtime *rt, void *data);
+// Where the session needs its input of this name: *memory describes it, is owned
+// by the session, and *on_cpu says whether the CPU reaches it.
+char *dm_input_memory(const dm_runtime *rt, void *session, const char *name, const void **memory,
+                      int *on_cpu);
+
+// An allocator of the session's for such memory. It ends before the session.
+char *dm_allocator_new(const dm_runtime *rt, void *session, const void *memory, void **out);
+void dm_allocator_free(const dm_runtime *rt, void *allocator);
+
+// Memory of an allocator, NULL for the CPU's.
+char *dm_alloc(const dm_runtime *rt, void *allocator, size_t bytes, void **out);
+char *dm_free(const dm_runtime *rt, void *allocator, void *data);
 
 // A tensor over the view's data, and its end, which leaves the data alone.
 char *dm_value_new(const dm_runtime *rt, const dm_view *view, void **out);
@@ -60,12 +75,14 @@ char *dm_packed_new(const dm_runtime *rt, void **out);
 void dm_packed_free(const dm_runtime *rt, void *packed);
 
 // Makes the session take its initializers of these names from these values,
-// which outlive it. In the model they are external data.
+// which outlive it. In the model they are external data. values are on the CPU,
+// for the optimizers to see; shared are the same where the session runs, or
+// NULL where it makes a copy of its own.
 char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
-               const void *const *values, size_t n);
+               const void *const *values, const void *const *shared, size_t n);
 
 // A session of the model at path, or one of the model in these bytes that
-// shares what is packed.
+// shares what is packed (NULL: nothing).
 char *dm_session_open(const dm_runtime *rt, const char *path, void *options, void **out);
 char *dm_session_new(const dm_runtime *rt, const void *model, size_t bytes, void *options,
                      void *packed, void **out);

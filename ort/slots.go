@@ -27,7 +27,7 @@ type kvCache interface {
 	fed()
 	// copyFrom makes this cache hold the first n tokens of src, a cache of the
 	// same decoder.
-	copyFrom(src kvCache, n int)
+	copyFrom(src kvCache, n int) error
 	// free gives the memory back, after the binding is gone.
 	free()
 }
@@ -94,7 +94,8 @@ func (d *Decoder) Free(slot int) {
 // Copy makes slot dst hold the first n cached tokens of slot src, and nothing
 // else: what follows them in dst is what would follow them in src, to the bit.
 // Both are allocated and differ, and n is at most what src caches. The samples
-// of one prompt are made from one prefill this way.
+// of one prompt are made from one prefill this way. After an error of the
+// device dst is empty.
 func (d *Decoder) Copy(dst, src, n int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +121,10 @@ func (d *Decoder) copySlot(dst, src, n int) error {
 	case n < 0 || n > from.cached:
 		return fmt.Errorf("%d tokens are cached", from.cached)
 	}
-	to.cache.copyFrom(from.cache, n)
+	to.cached = 0 // what an error leaves
+	if err := to.cache.copyFrom(from.cache, n); err != nil {
+		return d.device().explain(err)
+	}
 	to.cached = n
 	return nil
 }

@@ -24,9 +24,12 @@ import (
 // through a container of ONNX Runtime. Its optimizers fold what depends on
 // weights alone into further weights, anew in each session: the two nodes that
 // exporters leave behind large weights, a Cast from half precision and a
-// Transpose, are therefore folded here.
+// Transpose, are therefore folded here. On a device sessions share a copy of each
+// weight there, and the optimizers see the file's.
 type weights struct {
 	runtime *C.dm_runtime
+	device  *device
+	mover   *mover // of one tensor, while weights go to the device
 	dir     string
 	files   map[string][]byte // mapped files, by their location
 	tensors map[string]*weight
@@ -41,6 +44,9 @@ type weight struct {
 	dims  []int64
 	own   block
 	value unsafe.Pointer // OrtValue, made when a session first asks
+
+	onDevice    block          // the same data where sessions run; empty on the CPU
+	deviceValue unsafe.Pointer // OrtValue over them
 }
 
 // maxRank is what a dm_view can describe.
@@ -48,8 +54,9 @@ const maxRank = 4
 
 // newWeights takes hold of the external initializers of m, a model in the
 // folder dir, and folds what can be folded in m itself.
-func newWeights(rt *C.dm_runtime, dir string, m *onnxpb.ModelProto) (*weights, error) {
-	w := &weights{runtime: rt, dir: dir, files: map[string][]byte{}, tensors: map[string]*weight{}}
+func newWeights(d *device, dir string, m *onnxpb.ModelProto) (*weights, error) {
+	rt := d.runtime
+	w := &weights{runtime: rt, device: d, dir: dir, files: map[string][]byte{}, tensors: map[string]*weight{}}
 	err := goError(C.dm_packed_new(rt, &w.packed))
 	for _, t := range m.Graph.Initializer {
 		if err == nil && t.GetDataLocation() == externalLocation {
@@ -94,7 +101,7 @@ func (w *weights) add(t *onnxpb.TensorProto) error {
 	}
 	x.data = unsafe.Pointer(&file[offset])
 	if offset%x.typ.width() != 0 { // inside a model file weights begin anywhere
-		if x.own, err = newBlock(w.runtime, x.bytes); err != nil {
+		if x.own, err = newBlock(w.runtime, nil, x.bytes); err != nil {
 			return err
 		}
 		copy(view[byte](&x.own, 0, x.bytes), file[offset:])
@@ -175,7 +182,7 @@ func (w *weights) foldNode(node *onnxpb.NodeProto, x *weight) (y *weight, err er
 	default:
 		return nil, nil
 	}
-	if y.own, err = newBlock(w.runtime, y.bytes); err != nil {
+	if y.own, err = newBlock(w.runtime, nil, y.bytes); err != nil {
 		return nil, err
 	}
 	y.data = y.own.data
@@ -216,7 +223,7 @@ func transpose(dst, src []float32, rows, columns int) {
 // here.
 func (w *weights) share(options unsafe.Pointer, g *onnxpb.GraphProto) error {
 	var names []*C.char
-	var values []unsafe.Pointer
+	var values, shared []unsafe.Pointer
 	defer func() {
 		for _, name := range names {
 			C.free(unsafe.Pointer(name))
@@ -227,36 +234,83 @@ func (w *weights) share(options unsafe.Pointer, g *onnxpb.GraphProto) error {
 		if x == nil {
 			continue
 		}
-		if err := x.open(w.runtime); err != nil {
+		if err := w.open(x); err != nil {
 			return fmt.Errorf("initializer %s: %w", t.GetName(), err)
 		}
-		names, values = append(names, C.CString(t.GetName())), append(values, x.value)
+		names, values, shared = append(names, C.CString(t.GetName())), append(values, x.value), append(shared, x.shared())
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return goError(C.dm_share(w.runtime, options, &names[0], &values[0], C.size_t(len(names))))
+	return goError(C.dm_share(w.runtime, options, &names[0], &values[0], &shared[0], C.size_t(len(names))))
 }
 
-// open makes the weight's OrtValue.
-func (x *weight) open(rt *C.dm_runtime) error {
+// open makes the weight's values.
+func (w *weights) open(x *weight) error {
 	if x.value != nil {
 		return nil
 	}
+	var err error
+	if !w.device.onCPU() && x.bytes%moveWord == 0 {
+		err = w.upload(x)
+	}
+	if err == nil {
+		x.value, err = x.newValue(w.runtime, x.data, nil)
+	}
+	return err
+}
+
+// upload copies a weight to the device.
+func (w *weights) upload(x *weight) (err error) {
+	if w.mover == nil {
+		if w.mover, err = w.device.newMover(1); err != nil {
+			return err
+		}
+	}
+	if x.onDevice, err = newBlock(w.runtime, w.device.memory, x.bytes); err != nil {
+		return err
+	}
+	row := moveWord
+	for x.bytes%(2*row) == 0 && row < 1<<10 {
+		row *= 2
+	}
+	from := block{runtime: w.runtime, data: x.data, size: x.bytes}
+	w.mover.set(0, &from, &x.onDevice, 1, x.bytes/row, x.bytes/row, row)
+	if err := w.mover.move(x.bytes / row); err != nil {
+		return err
+	}
+	x.deviceValue, err = x.newValue(w.runtime, x.onDevice.data, x.onDevice.info())
+	return err
+}
+
+// shared is the value that sessions compute with; nil leaves it to them.
+func (x *weight) shared() unsafe.Pointer {
+	if x.onDevice.memory != nil {
+		return x.deviceValue
+	}
+	return x.value
+}
+
+// newValue makes an OrtValue of the weight over data in some memory.
+func (x *weight) newValue(rt *C.dm_runtime, data, memory unsafe.Pointer) (value unsafe.Pointer, err error) {
 	v := (*C.dm_view)(C.calloc(1, C.sizeof_dm_view))
 	defer C.free(unsafe.Pointer(v))
-	v.data, v.bytes, v._type, v.rank = x.data, C.size_t(x.bytes), C.int32_t(x.typ), C.size_t(len(x.dims))
+	v.data, v.memory, v.bytes, v._type, v.rank = data, memory, C.size_t(x.bytes), C.int32_t(x.typ), C.size_t(len(x.dims))
 	for i, n := range x.dims {
 		v.shape[i] = C.int64_t(n)
 	}
-	return goError(C.dm_value_new(rt, v, &x.value))
+	err = goError(C.dm_value_new(rt, v, &value))
+	return value, err
 }
 
 func (x *weight) free(rt *C.dm_runtime) {
-	if x.value != nil {
-		C.dm_value_free(rt, x.value)
-		x.value = nil
+	for _, value := range []*unsafe.Pointer{&x.value, &x.deviceValue} {
+		if *value != nil {
+			C.dm_value_free(rt, *value)
+			*value = nil
+		}
 	}
+	x.onDevice.free()
 	x.own.free()
 }
 
@@ -275,6 +329,10 @@ func (w *weights) forget() error {
 
 // free follows the end of all sessions.
 func (w *weights) free() error {
+	if w.mover != nil {
+		w.mover.free()
+		w.mover = nil
+	}
 	if w.packed != nil {
 		C.dm_packed_free(w.runtime, w.packed)
 		w.packed = nil

@@ -1,0 +1,246 @@
+package ort
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"unsafe"
+
+	yort "github.com/yalue/onnxruntime_go"
+)
+
+// Kinds of devices.
+const (
+	cpuDevice    = "cpu"
+	cudaDevice   = "cuda"
+	webgpuDevice = "webgpu"
+)
+
+// device is where a model's sessions run, and its memory, where their caches
+// lie. On the CPU it is little more than its name.
+//
+// ONNX Runtime hands out a device's memory through a session, so a device makes
+// one first of all: a mover (mover.go), which then moves what has to be moved.
+type device struct {
+	runtime *C.dm_runtime
+	name    string // as in Options
+	kind    string
+	index   int               // of several CUDA devices
+	options map[string]string // of the provider
+
+	memory *memory // nil on the CPU
+
+	mu     sync.Mutex
+	movers map[int]unsafe.Pointer // OrtSession of moveGraph, by number of tensors
+}
+
+// parseDevice reads Options.Device and checks Options.ProviderOptions.
+func parseDevice(o Options) (*device, error) {
+	d := &device{name: o.Device, options: o.ProviderOptions, movers: map[int]unsafe.Pointer{}}
+	kind, index, numbered := strings.Cut(o.Device, ":")
+	d.kind = kind
+	switch {
+	case o.Device == "":
+		d.kind, d.name = cpuDevice, cpuDevice
+	case kind == cudaDevice && numbered:
+		n, err := strconv.ParseUint(index, 10, 8)
+		if err != nil {
+			return nil, fmt.Errorf("device %q: want cuda:N with the number of a GPU, from 0", o.Device)
+		}
+		d.index = int(n)
+	case numbered, kind != cpuDevice && kind != cudaDevice && kind != webgpuDevice:
+		return nil, fmt.Errorf("device %q is not known: use cpu, cuda, cuda:N or webgpu", o.Device)
+	}
+	if d.kind == cpuDevice && len(d.options) > 0 {
+		return nil, errors.New("provider options are for devices other than the cpu")
+	}
+	return d, nil
+}
+
+// openDevice makes the device that the options name ready for sessions.
+func openDevice(rt *C.dm_runtime, o Options) (*device, error) {
+	d, err := parseDevice(o)
+	if err != nil {
+		return nil, err
+	}
+	d.runtime = rt
+	if d.onCPU() {
+		return d, nil
+	}
+	if err := d.openMemory(); err != nil {
+		return nil, errors.Join(d.explain(err), d.free())
+	}
+	return d, nil
+}
+
+func (d *device) onCPU() bool { return d.kind == cpuDevice }
+
+// openMemory finds the device's memory by way of a session that needs its
+// input there.
+func (d *device) openMemory() error {
+	session, err := d.moverSession(1)
+	if err != nil {
+		return err
+	}
+	m := &memory{}
+	onCPU, err := d.inputMemory(session, moveFrom(0), &m.info)
+	if err != nil {
+		return err
+	}
+	if onCPU {
+		return errors.New("the device ran none of a session's operators")
+	}
+	if err := goError(C.dm_allocator_new(d.runtime, session, m.info, &m.allocator)); err != nil {
+		return err
+	}
+	d.memory = m
+	return nil
+}
+
+// inputMemory says where a session needs an input, and whether that is the
+// CPU's memory.
+func (d *device) inputMemory(session unsafe.Pointer, input string, info *unsafe.Pointer) (onCPU bool, err error) {
+	name := C.CString(input)
+	defer C.free(unsafe.Pointer(name))
+	var flag C.int
+	if err := goError(C.dm_input_memory(d.runtime, session, name, info, &flag)); err != nil {
+		return false, fmt.Errorf("input %s: %w", input, err)
+	}
+	return flag != 0, nil
+}
+
+// fits refuses a model that the device's kernels do not take.
+func (d *device) fits(b *Bundle) error {
+	l := b.layout
+	switch {
+	case d.onCPU():
+		return nil
+	case d.kind == cudaDevice && l.contract == GQA && l.cache == float32Type:
+		return fmt.Errorf("device %s: GroupQueryAttention runs in float16 and bfloat16 there, and this graph's is float32: export it in float16 or bfloat16, or use device cpu or webgpu", d.name)
+	case b.HeadSize*l.cache.size()%moveWord != 0:
+		return fmt.Errorf("device %s: heads of %d elements of %s are not supported there: use device cpu", d.name, b.HeadSize, l.cache)
+	}
+	return nil
+}
+
+// runs refuses a session whose cache the device does not read itself.
+func (d *device) runs(session unsafe.Pointer, caches []string) error {
+	if d.onCPU() {
+		return nil
+	}
+	for _, name := range caches {
+		var info unsafe.Pointer
+		onCPU, err := d.inputMemory(session, name, &info)
+		if err != nil {
+			return err
+		}
+		if onCPU {
+			return fmt.Errorf("device %s has no operator for the cache %s of this model, in its type of number: export the model in another type (float16 suits most devices), or use device cpu", d.name, name)
+		}
+	}
+	return nil
+}
+
+// provider makes sessions with these options run on the device.
+func (d *device) provider(so *yort.SessionOptions) error {
+	var err error
+	switch d.kind {
+	case webgpuDevice:
+		err = so.AppendExecutionProvider("WebGPU", d.options)
+	case cudaDevice:
+		err = d.cudaProvider(so)
+	}
+	if err != nil {
+		return errors.New(oneLine(err.Error()))
+	}
+	return nil
+}
+
+// cudaProvider takes memory as it is asked for, where ONNX Runtime would take
+// twice as much each time: caches and weights come in few large pieces.
+func (d *device) cudaProvider(so *yort.SessionOptions) (err error) {
+	cuda, err := yort.NewCUDAProviderOptions()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cuda.Destroy()) }()
+	options := map[string]string{"arena_extend_strategy": "kSameAsRequested"}
+	for key, value := range d.options {
+		options[key] = value
+	}
+	options["device_id"] = strconv.Itoa(d.index)
+	if err := cuda.Update(options); err != nil {
+		return err
+	}
+	return so.AppendExecutionProviderCUDA(cuda)
+}
+
+// free follows the end of all sessions and blocks on the device.
+func (d *device) free() error {
+	if d.memory != nil {
+		C.dm_allocator_free(d.runtime, d.memory.allocator)
+		d.memory = nil
+	}
+	for _, session := range d.movers {
+		C.dm_session_free(d.runtime, session)
+	}
+	d.movers = nil
+	return nil
+}
+
+// remedies are what helps where a device's error says this.
+var remedies = []struct {
+	kind string // empty for any
+	says []string
+	do   string
+}{
+	{cudaDevice, []string{"not enabled in this build", "execution provider is not supported"},
+		"this onnx runtime library has no CUDA: run `make ort-cuda`, or name a library built with CUDA"},
+	{webgpuDevice, []string{"not enabled in this build", "execution provider is not supported", "unknown execution provider"},
+		"this onnx runtime library has no WebGPU: run `make ort`, whose library has it"},
+	{cudaDevice, []string{"libcudnn"},
+		"install cuDNN 9 for CUDA 13 where the loader finds it (ldconfig or LD_LIBRARY_PATH)"},
+	{cudaDevice, []string{"libcublas", "libcudart", "libcufft", "libcurand", "libnvrtc", "libnvjitlink"},
+		"install the CUDA 13 runtime libraries (cublas, cudart, cufft, curand, nvrtc) where the loader finds them (ldconfig or LD_LIBRARY_PATH)"},
+	{cudaDevice, []string{"libonnxruntime_providers_cuda", "libonnxruntime_providers_shared"},
+		"run `make ort-cuda`, which puts the CUDA provider beside the library"},
+	{cudaDevice, []string{"driver version is insufficient", "cuda failure 35", "cuda failure 803", "libcuda.so"},
+		"install an NVIDIA driver of version 580 or later, which CUDA 13 needs (nvidia-smi shows yours)"},
+	{cudaDevice, []string{"no cuda-capable device", "cuda failure 100"},
+		"this machine shows no NVIDIA GPU (see nvidia-smi and CUDA_VISIBLE_DEVICES): use another device"},
+	{cudaDevice, []string{"invalid device ordinal", "cuda failure 101", "invalid device_id", "invalid device id"},
+		"there is no GPU of this number (nvidia-smi -L lists them, CUDA_VISIBLE_DEVICES hides some)"},
+	{cudaDevice, []string{"no kernel image is available", "cuda failure 209"},
+		"this onnx runtime library has no code for this GPU's generation: name a library built for it"},
+	{webgpuDevice, []string{"failed to get a webgpu adapter", "webgpu adapter", "no supported adapters", "failed to create wgpu"},
+		"install a Vulkan driver and the loader libvulkan.so.1 (Debian: libvulkan1 and the GPU vendor's driver; vulkaninfo shows them)"},
+	{webgpuDevice, []string{"requires f16"},
+		"this GPU or its driver has no half precision: take a model in float32"},
+	{"", []string{"out of memory", "failed to allocate memory", "out_of_device_memory", "available memory of", "outofmemory", "cuda failure 2:"},
+		"the device's memory is full: lower the number of lanes or the context, or take a smaller model or one with fewer bits"},
+}
+
+// explain adds to an error what helps against it.
+func (d *device) explain(err error) error {
+	if err == nil || d.onCPU() {
+		return err
+	}
+	text := strings.ToLower(err.Error())
+	for _, r := range remedies {
+		if r.kind != "" && r.kind != d.kind {
+			continue
+		}
+		for _, says := range r.says {
+			if strings.Contains(text, says) {
+				return fmt.Errorf("device %s: %s: %w", d.name, r.do, err)
+			}
+		}
+	}
+	return fmt.Errorf("device %s: %w", d.name, err)
+}
