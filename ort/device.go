@@ -7,6 +7,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,15 +64,16 @@ func parseDevice(o Options) (*device, error) {
 	return d, nil
 }
 
-// openDevice makes the device that the options name ready for sessions.
-func openDevice(rt *C.dm_runtime, o Options) (*device, error) {
+// openDevice makes the device that the options name ready for sessions of the
+// bundle.
+func openDevice(rt *C.dm_runtime, b *Bundle, o Options) (*device, error) {
 	d, err := parseDevice(o)
 	if err != nil {
 		return nil, err
 	}
 	d.runtime = rt
-	if d.onCPU() {
-		return d, nil
+	if err := d.fits(b); err != nil || d.onCPU() {
+		return d, err
 	}
 	if err := d.openMemory(); err != nil {
 		return nil, errors.Join(d.explain(err), d.free())
@@ -157,7 +159,7 @@ func (d *device) provider(so *yort.SessionOptions) error {
 		err = d.cudaProvider(so)
 	}
 	if err != nil {
-		return errors.New(oneLine(err.Error()))
+		return errors.New(plain(err.Error()))
 	}
 	return nil
 }
@@ -194,7 +196,8 @@ func (d *device) free() error {
 	return nil
 }
 
-// remedies are what helps where a device's error says this.
+// remedies are what helps where a device's error says this. The first that
+// fits counts.
 var remedies = []struct {
 	kind string // empty for any
 	says []string
@@ -208,10 +211,10 @@ var remedies = []struct {
 		"install cuDNN 9 for CUDA 13 where the loader finds it (ldconfig or LD_LIBRARY_PATH)"},
 	{cudaDevice, []string{"libcublas", "libcudart", "libcufft", "libcurand", "libnvrtc", "libnvjitlink"},
 		"install the CUDA 13 runtime libraries (cublas, cudart, cufft, curand, nvrtc) where the loader finds them (ldconfig or LD_LIBRARY_PATH)"},
-	{cudaDevice, []string{"libonnxruntime_providers_cuda", "libonnxruntime_providers_shared"},
-		"run `make ort-cuda`, which puts the CUDA provider beside the library"},
 	{cudaDevice, []string{"driver version is insufficient", "cuda failure 35", "cuda failure 803", "libcuda.so"},
 		"install an NVIDIA driver of version 580 or later, which CUDA 13 needs (nvidia-smi shows yours)"},
+	{cudaDevice, []string{"libonnxruntime_providers_cuda", "libonnxruntime_providers_shared"},
+		"run `make ort-cuda`, which puts the CUDA provider beside the library"},
 	{cudaDevice, []string{"no cuda-capable device", "cuda failure 100"},
 		"this machine shows no NVIDIA GPU (see nvidia-smi and CUDA_VISIBLE_DEVICES): use another device"},
 	{cudaDevice, []string{"invalid device ordinal", "cuda failure 101", "invalid device_id", "invalid device id"},
@@ -244,3 +247,10 @@ func (d *device) explain(err error) error {
 	}
 	return fmt.Errorf("device %s: %w", d.name, err)
 }
+
+// sourcePlace is where in ONNX Runtime's source a message comes from, with the
+// condition that failed there or the status that was passed on.
+var sourcePlace = regexp.MustCompile(`^\S+\.(?:cc|h):\d+ .*?(?: was false\. |\[ONNXRuntimeError\] : \d+ : \w+ : )`)
+
+// plain leaves out of a message what is for ONNX Runtime's authors.
+func plain(message string) string { return sourcePlace.ReplaceAllString(oneLine(message), "") }

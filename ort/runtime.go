@@ -93,7 +93,7 @@ func goError(message *C.char) error {
 		return nil
 	}
 	defer C.free(unsafe.Pointer(message))
-	return errors.New(oneLine(C.GoString(message)))
+	return errors.New(plain(C.GoString(message)))
 }
 
 // oneLine joins a message of ONNX Runtime's that spreads over several lines.

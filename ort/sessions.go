@@ -37,10 +37,10 @@ type sessions struct {
 // newSessions makes the session of one lane.
 func newSessions(rt *C.dm_runtime, b *Bundle, o Options) (_ *sessions, err error) {
 	s := &sessions{runtime: rt, bundle: b, options: o, lanes: 1, made: map[int]unsafe.Pointer{}}
-	if s.device, err = openDevice(rt, o); err != nil {
+	if s.device, err = openDevice(rt, b, o); err != nil {
 		return nil, err
 	}
-	if err = s.device.fits(b); err == nil && o.Lanes > 1 {
+	if o.Lanes > 1 {
 		err = s.prepareLanes()
 	}
 	if err == nil {
