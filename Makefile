@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort demo test race mutants lint check bench clean
+.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda race soak mutants lint check bench clean
 
 all: build
 
@@ -16,6 +16,10 @@ build:
 ort: build
 	@$(BIN)/submit setup >/dev/null
 
+## ort-cuda: the same with CUDA, for device cuda (once; needs pip, see ort/library/doc.go)
+ort-cuda:
+	@ort/library/cuda.sh
+
 ## demo: run both modes on the demo dataset and compare them
 demo: ort
 	$(BIN)/submit --config configs/demo.yaml
@@ -23,10 +27,23 @@ demo: ort
 ## test: every test, against the real ONNX Runtime, JetStream and Parquet
 test: ort
 	$(GO) test ./...
+	@$(MAKE) --no-print-directory test-webgpu
+
+## test-webgpu: the engine's conformance suite on WebGPU, in software where there is no GPU
+test-webgpu: ort
+	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'WebGPU|Mover' ./ort
+
+## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails)
+test-cuda:
+	@GO=$(GO) ort/orttest/cuda.sh
 
 ## race: the tests under the race detector
 race: ort
 	$(GO) test -race ./...
+
+## soak: 10,000 models opened and closed, and half an hour of decoding, in flat memory
+soak: ort
+	$(GO) test -tags soak -run Soak -count 1 -timeout 60m -v ./ort
 
 ## mutants: broken variants of the algorithm, and the test that catches each
 mutants:

@@ -41,6 +41,8 @@ type installation struct {
 	platform  string // its subfolder there
 	member    string // the library in the archive
 	integrity string // of the archive
+	title     string // what it is, for errors
+	command   string // that installs it
 }
 
 const spec = "onnxruntime-node@" + Version

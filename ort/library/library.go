@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 // Version of the pinned ONNX Runtime.
@@ -31,7 +32,20 @@ var members = map[string]string{
 // Find returns the path of the library to load: override (a configuration's
 // value) where it is not empty, else what DRAFTMILL_ORT_LIBRARY names, else the
 // pinned one in the cache. It downloads nothing.
-func Find(override string) (string, error) {
+func Find(override string) (string, error) { return FindFor("cpu", override) }
+
+// FindFor is Find for a device of package ort. The pinned library runs cpu and
+// webgpu; for cuda and cuda:N it is the one that `make ort-cuda` has put into the
+// cache, which runs cpu too, so that a process with several devices, which can
+// load but one library, takes that of its GPU.
+func FindFor(device, override string) (string, error) {
+	if kind, _, _ := strings.Cut(device, ":"); kind == "cuda" {
+		return find(override, pinnedCUDA)
+	}
+	return find(override, pinned)
+}
+
+func find(override string, pinned func() (*installation, error)) (string, error) {
 	i, err := pinned()
 	for _, own := range []struct{ path, from string }{
 		{override, "named in the configuration"},
@@ -49,9 +63,24 @@ func Find(override string) (string, error) {
 		return "", err
 	}
 	if !i.installed() {
-		return "", fmt.Errorf("onnx runtime %s: %w (looked for %s): run `make ort`, or name your own library in %s", Version, ErrNotInstalled, i.path(), EnvVar)
+		return "", fmt.Errorf("%s: %w (looked for %s): run `%s`, or name your own library in %s", i.title, ErrNotInstalled, i.path(), i.command, EnvVar)
 	}
 	return i.path(), nil
+}
+
+// pinnedCUDA describes what `make ort-cuda` has installed, if it has. That is
+// built for one platform.
+func pinnedCUDA() (*installation, error) {
+	i, err := pinned()
+	if err != nil {
+		return nil, err
+	}
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return nil, fmt.Errorf("onnx runtime: no prebuilt library with CUDA for %s/%s: build version 1.24 or later with CUDA and name it in %s", runtime.GOOS, runtime.GOARCH, EnvVar)
+	}
+	i.platform, i.member = "linux-x64-cuda", "libonnxruntime.so.1"
+	i.title, i.command = i.title+" with CUDA", "make ort-cuda"
+	return i, nil
 }
 
 // pinned describes the installation for this user and platform.
@@ -71,6 +100,7 @@ func newInstallation(dir, platform string) (*installation, error) {
 	}
 	return &installation{
 		dir: dir, member: member, integrity: integrity,
+		title: "onnx runtime " + Version, command: "make ort",
 		platform: filepath.Base(filepath.Dir(filepath.Dir(member))) + "-" + filepath.Base(filepath.Dir(member)),
 	}, nil
 }

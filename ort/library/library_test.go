@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -241,6 +243,91 @@ func TestInstalled(t *testing.T) {
 	t.Setenv("PATH", "")
 	if got, err := Install(context.Background(), Options{}); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// TestFindForCUDA: device cuda has a library of its own, with a command of its
+// own to install it, and an override goes before it.
+func TestFindForCUDA(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("HOME", cache)
+	t.Setenv(EnvVar, "")
+	i, err := pinnedCUDA()
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		checkError(t, err, "no prebuilt library with CUDA", EnvVar)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []string{"cuda", "cuda:1"} {
+		_, err := FindFor(device, "")
+		if !errors.Is(err, ErrNotInstalled) {
+			t.Errorf("got %v, want %v", err, ErrNotInstalled)
+		}
+		checkError(t, err, "with CUDA", "make ort-cuda", i.path())
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(i.path()), 0o755), os.WriteFile(i.path(), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := FindFor("cuda:1", ""); err != nil || got != i.path() {
+		t.Errorf("got %q, %v, want %q", got, err, i.path())
+	}
+	for _, device := range []string{"cpu", "webgpu", ""} {
+		if got, err := FindFor(device, ""); err == nil {
+			t.Errorf("device %q found %q", device, got)
+		}
+	}
+	own := i.path()
+	if got, err := FindFor("cpu", own); err != nil || got != own {
+		t.Errorf("got %q, %v, want %q", got, err, own)
+	}
+}
+
+// TestCUDAScript: the script agrees with this package on version and place, and
+// installs nothing that has another digest.
+func TestCUDAScript(t *testing.T) {
+	cache, bin := t.TempDir(), t.TempDir()
+	// A Python whose pip brings a wheel of the right name and wrong contents.
+	python := filepath.Join(bin, "python")
+	text := "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in --dest) dest=$2;; esac; shift; done\n" +
+		"[ -z \"$dest\" ] || echo bad > \"$dest/onnxruntime_gpu-" + Version + "-cp312-cp312-manylinux_2_28_x86_64.whl\"\n"
+	if err := os.WriteFile(python, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("./cuda.sh")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "PYTHON="+python)
+	out, err := cmd.CombinedOutput()
+	want := "digest is not"
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		want = "there is a build for Linux on x86-64 only"
+	}
+	if err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("got %v, want %q:\n%s", err, want, out)
+	}
+	left, err := filepath.Glob(filepath.Join(cache, "draftmill", "onnxruntime", Version, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range left {
+		if filepath.Base(path) != "lock" {
+			t.Errorf("left %s", path)
+		}
+	}
+
+	// What is installed already is named, and nothing is fetched.
+	place := filepath.Join(cache, "draftmill", "onnxruntime", Version, "linux-x64-cuda")
+	if want != "digest is not" {
+		return
+	}
+	if err := errors.Join(os.MkdirAll(place, 0o755), os.WriteFile(filepath.Join(place, "libonnxruntime.so.1"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command("./cuda.sh")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "PYTHON=/no/such/python")
+	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != place {
+		t.Errorf("got %q, %v, want %q", out, err, place)
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build cuda
+
+package ort
+
+func init() { testDevices = append(testDevices, "cuda") }
