@@ -22,10 +22,7 @@ type pair struct {
 	past  int
 }
 
-// TestLanesEqualAlone plays a random game: sequences join with a prompt, run
-// together in ever new company and order, 1 to 13 tokens at a time, roll back
-// by different lengths and leave. Every logit must be the one, to the bit, that
-// the sequence gets alone.
+// TestLanesEqualAlone plays the game of lanes on every kind of model.
 func TestLanesEqualAlone(t *testing.T) {
 	for _, name := range slices.Concat(gqaModels, []string{"growing", "float16"}) {
 		t.Run(name, func(t *testing.T) {
@@ -35,40 +32,61 @@ func TestLanesEqualAlone(t *testing.T) {
 				t.Fatalf("runs take %d lanes: %v", takes, m.OneLane())
 			}
 			d, reference := decoderT(t, m), decoderT(t, loadT(t, modelDir(name), Options{Context: 48}))
-			r := rand.New(rand.NewPCG(4, 2))
-			var pairs []*pair
-			for step := range 45 {
-				if len(pairs) < 2 || len(pairs) < 6 && r.IntN(3) == 0 {
-					p := &pair{lane: sequenceT(t, d).slot, alone: sequenceT(t, reference)}
-					for range m.Context() {
-						p.text = append(p.text, r.Int32N(int32(m.Vocab())))
-					}
-					pairs = append(pairs, p)
-				}
-				r.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
-				s := []int{1, 5, 1, 2, 13}[step%5]
-				pairs = slices.DeleteFunc(pairs, func(p *pair) bool {
-					full := p.past+s > m.Context()
-					if full {
-						d.Free(p.lane)
-						reference.Free(p.alone.slot)
-					}
-					return full
-				})
-				company := pairs[:r.IntN(len(pairs)+1)]
-				if len(company) == 0 {
-					continue
-				}
-				feedPairs(t, d, company, s)
-				for _, p := range company {
-					back := r.IntN(s + 1)
-					p.past -= back
-					for i := range back { // the next tokens are others
-						p.text[p.past+i] = r.Int32N(int32(m.Vocab()))
-					}
+			playLanes(t, d, reference, rand.New(rand.NewPCG(4, 2)), 45)
+		})
+	}
+}
+
+// playLanes plays a random game: sequences join with a prompt or a copy of
+// another's, run together in ever new company and order, 1 to 13 tokens at a
+// time, roll back by different lengths and leave. Every logit must be the one,
+// to the bit, that the sequence gets alone.
+func playLanes(t *testing.T, d, reference *Decoder, r *rand.Rand, steps int) {
+	t.Helper()
+	var pairs []*pair
+	leave := func(p *pair) {
+		d.Free(p.lane)
+		reference.Free(p.alone.slot)
+	}
+	for step := range steps {
+		if len(pairs) < 2 || len(pairs) < 6 && r.IntN(3) == 0 {
+			p := &pair{lane: sequenceT(t, d).slot, alone: sequenceT(t, reference)}
+			for range d.Context() {
+				p.text = append(p.text, r.Int32N(int32(d.Vocab())))
+			}
+			if len(pairs) > 0 && r.IntN(3) == 0 {
+				src := pairs[r.IntN(len(pairs))]
+				p.past = r.IntN(src.past + 1)
+				if err := errors.Join(d.Copy(p.lane, src.lane, p.past), reference.Copy(p.alone.slot, src.alone.slot, p.past)); err != nil {
+					t.Fatal(err)
 				}
 			}
+			pairs = append(pairs, p)
+		}
+		r.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+		s := []int{1, 5, 1, 2, 13}[step%5]
+		pairs = slices.DeleteFunc(pairs, func(p *pair) bool {
+			full := p.past+s > d.Context()
+			if full {
+				leave(p)
+			}
+			return full
 		})
+		company := pairs[:r.IntN(len(pairs)+1)]
+		if len(company) == 0 {
+			continue
+		}
+		feedPairs(t, d, company, s)
+		for _, p := range company {
+			back := r.IntN(s + 1)
+			p.past -= back
+			for i := range back { // the next tokens are others
+				p.text[p.past+i] = r.Int32N(int32(d.Vocab()))
+			}
+		}
+	}
+	for _, p := range pairs {
+		leave(p)
 	}
 }
 
