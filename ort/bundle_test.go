@@ -344,7 +344,7 @@ func TestContracts(t *testing.T) {
 		{"narrow ids", func(s signature) signature {
 			s.inputs["input_ids"] = tensorInfo{typ: 6, shape: []int64{-1, -1}}
 			return s
-		}, "input input_ids is ONNX type 6 with 2 dimensions, want int64"},
+		}, "input input_ids is int32 with 2 dimensions, want int64"},
 		{"external data outside", func(s signature) signature { s.external = "../weights"; return s }, `external data "../weights" leads out of the folder`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

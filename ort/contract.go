@@ -26,8 +26,11 @@ type elementType int32
 
 const (
 	float32Type  elementType = 1
+	uint8Type    elementType = 2
+	int8Type     elementType = 3
 	int32Type    elementType = 6
 	int64Type    elementType = 7
+	boolType     elementType = 9
 	float16Type  elementType = 10
 	bfloat16Type elementType = 16
 )
@@ -36,6 +39,12 @@ func (t elementType) String() string {
 	switch t {
 	case float32Type:
 		return "float32"
+	case uint8Type:
+		return "uint8"
+	case int8Type:
+		return "int8"
+	case int32Type:
+		return "int32"
 	case int64Type:
 		return "int64"
 	case float16Type:
@@ -58,7 +67,7 @@ func (t elementType) size() int { return t.width() }
 // whole bytes, or not known here.
 func (t elementType) width() int {
 	switch t {
-	case 2, 3, 9: // uint8, int8, bool
+	case uint8Type, int8Type, boolType:
 		return 1
 	case float16Type, bfloat16Type:
 		return 2
@@ -94,6 +103,12 @@ var (
 // readLayout detects the contract, or refuses the graph and says what about it
 // cannot be used.
 func readLayout(g *graph) (*layout, error) {
+	switch {
+	case g.ops["PagedAttention"] > 0:
+		return nil, fmt.Errorf("PagedAttention: a cache in pages is not supported; export it without use_paged_attention")
+	case g.windowed != "":
+		return nil, fmt.Errorf("%s keeps a window of its cache only, and what has left it cannot be taken back; export it with windowed_kv_cache=false", g.windowed)
+	}
 	l := &layout{contract: Growing}
 	if g.ops["GroupQueryAttention"] > 0 {
 		l.contract = GQA
@@ -182,6 +197,9 @@ func (l *layout) readCache(layer int, kind string, pasts, outputs map[string]ten
 	present, ok := outputs[presentKey]
 	if !ok {
 		return fmt.Errorf("no output %s for the input %s", presentKey, pastKey)
+	}
+	if past.typ == present.typ && (past.typ == int8Type || past.typ == uint8Type) {
+		return fmt.Errorf("input %s is %s: a quantized cache is not supported; export it without kv_cache_quant_scheme", pastKey, past.typ)
 	}
 	if !past.typ.float() || past.typ != present.typ || len(past.shape) != 4 {
 		return fmt.Errorf("input %s is %s with %d dimensions and output %s is %s: want one float type and 4 dimensions",

@@ -20,6 +20,7 @@ import (
 type graph struct {
 	inputs, outputs []tensorInfo
 	ops             map[string]int // operator type -> number of nodes
+	windowed        string         // the first attention whose cache is as long as its window only
 	external        []string       // locations of external data, relative to the model, sorted
 }
 
@@ -151,6 +152,9 @@ func describe(m *onnxpb.ModelProto, self string) *graph {
 	g := &graph{ops: map[string]int{}}
 	for _, n := range m.Graph.Node {
 		g.ops[n.GetOpType()]++
+		if g.windowed == "" && attribute(n, "sliding_window_cache").GetI() != 0 {
+			g.windowed = n.GetOpType() + " " + n.GetName()
+		}
 	}
 	weights := map[string]bool{}
 	for _, t := range m.Graph.Initializer {

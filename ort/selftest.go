@@ -55,6 +55,9 @@ func (m *Model) selfTest(s int) error {
 		return err
 	}
 	first, err := feed(prefix, tokens[prefix:])
+	if err != nil && s > 1 {
+		return fmt.Errorf("%d tokens behind %d cannot be scored at once, so that this model cannot verify drafts; export it with GroupQueryAttention or with Optimum: %w", s, prefix, err)
+	}
 	if err != nil {
 		return err
 	}
