@@ -33,9 +33,16 @@ type Bundle struct {
 	// model, its external data and tokenizer.json: equal digests mean equal
 	// weights and an equal vocabulary.
 	Digest string
-	Bytes  int64 // size of these files together
+	Bytes  int64  // size of these files together
+	Files  []File // these files, by name
 
 	layout *layout
+}
+
+// File is a file of a bundle.
+type File struct {
+	Name  string `json:"name"` // relative to the folder, with slashes
+	Bytes int64  `json:"bytes"`
 }
 
 // CacheBytesPerToken is what one cached token takes in one slot, over all
@@ -178,8 +185,9 @@ func (b *Bundle) digest(external []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, reason(err))
 		}
-		fmt.Fprintf(total, "%s %x\n", filepath.ToSlash(name), sum)
-		b.Bytes += n
+		name = filepath.ToSlash(name)
+		fmt.Fprintf(total, "%s %x\n", name, sum)
+		b.Files, b.Bytes = append(b.Files, File{name, n}), b.Bytes+n
 	}
 	b.Digest = hex.EncodeToString(total.Sum(nil))
 	return nil

@@ -60,6 +60,10 @@ func (t elementType) float() bool {
 	return t == float32Type || t == float16Type || t == bfloat16Type
 }
 
+// weight reports whether parameters may have the type; other tensors are
+// shapes and indices.
+func (t elementType) weight() bool { return t.float() || t == int8Type || t == uint8Type }
+
 // size is the number of bytes of one element of a float type.
 func (t elementType) size() int { return t.width() }
 
