@@ -1,0 +1,217 @@
+"""Measures draftmill and its peers in turns and prints the table of docs/benchmarks.md: python run.py --help
+
+Every round asks every system for everything once, in an order that changes from round to round. A ratio is formed
+within a round, of things measured minutes apart at most, and quoted as the median over the rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# What one round asks for: system, request, and how it is called below.
+ROUND = [
+    ("memory", "read", "bandwidth"),
+    ("draftmill", "pass target-fp32 1 1", "t1"),
+    ("draftmill", "pass target-fp32 1 5", "t5"),
+    ("draftmill", "pass draft-fp32 1 1", "d1"),
+    ("llama.cpp", "pass target-fp32 1 1", "llama t1"),
+    ("llama.cpp", "pass target-fp32 1 5", "llama t5"),
+    ("draftmill", "decode fp32 0 1 sample 2", "ars"),
+    ("llama.cpp", "decode fp32 0 1 sample 2", "llama ars"),
+    ("draftmill", "decode int4 0 1 sample 2", "ars int4"),
+    ("llama.cpp", "decode int4 0 1 sample 2", "llama ars int4"),
+    ("draftmill", "decode fp32 0 2 sample 2", "ars 2"),
+    ("llama.cpp", "decode fp32 0 2 sample 2", "llama ars 2"),
+    ("draftmill", "decode fp32 0 4 sample 2", "ars 4"),
+    ("llama.cpp", "decode fp32 0 4 sample 2", "llama ars 4"),
+    ("draftmill", "decode fp32 0 8 sample 2", "ars 8"),
+    ("llama.cpp", "decode fp32 0 8 sample 2", "llama ars 8"),
+    ("draftmill", "decode fp32 4 4 sample 3", "sps 4"),
+    ("draftmill", "decode fp32 4 1 sample 3", "sps sample"),
+    ("draftmill", "decode fp32 4 1 top50 3", "sps top50"),
+    ("draftmill", "decode fp32 4 1 greedy 2", "sps greedy"),
+    ("onnxruntime-genai", "decode fp32 4 1 sample 2", "genai sample"),
+    ("onnxruntime-genai", "decode fp32 4 1 top50 2", "genai top50"),
+    ("onnxruntime-genai", "decode fp32 4 1 greedy 2", "genai greedy"),
+    ("transformers", "decode fp32 4 1 sample 2", "transformers sample"),
+    ("transformers", "decode fp32 4 1 top50 2", "transformers top50"),
+    ("transformers", "decode fp32 4 1 greedy 2", "transformers greedy"),
+    ("draftmill", "prefill fp32 1", "prefill 1"),
+    ("draftmill", "prefill fp32 16", "prefill 16"),
+]
+GRID_LANES, GRID_K = (1, 2, 4, 8, 16), (0, 1, 2, 3, 4, 5, 6, 8)
+AUTO = "decode fp32 auto auto:16 sample 5"
+
+
+class System:
+    """A process that answers requests line by line."""
+
+    def __init__(self, name, command, environment=None):
+        self.name = name
+        env = {**os.environ, "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1", **(environment or {})}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def ask(self, request):
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"run: {self.name} ended at {request!r}: see its message above")
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def start(a):
+    py, pair = a.python, str(a.pair)
+    systems = {
+        "memory": System("memory", [str(a.bin / "bandwidth"), "2"]),
+        "draftmill": System("draftmill", [str(a.bin / "ours"), "-pair", pair, *(["-session", a.session] if a.session else [])]),
+        "llama.cpp": System("llama.cpp", [py, str(HERE / "peer_llamacpp.py"), pair]),
+        "onnxruntime-genai": System("onnxruntime-genai", [py, str(HERE / "peer_genai.py"), pair]),
+        "transformers": System("transformers", [py, str(HERE / "peer_transformers.py"), pair]),
+    }
+    return systems
+
+
+def check(systems, pair):
+    """All systems continue a prompt with the same tokens: they run the same model."""
+    for name, system in systems.items():
+        if name == "memory":
+            continue
+        print(json.dumps(system.ask("info")), file=sys.stderr)
+        got = system.ask("greedy fp32")["tokens"]
+        same = next((i for i, (x, y) in enumerate(zip(got, pair["greedy"])) if x != y), len(got))
+        print(f"{name}: {same} of {len(pair['greedy'])} greedy tokens as in pair.json", file=sys.stderr)
+        if same < 8:
+            raise SystemExit(f"run: {name} does not compute what the pair computes")
+
+
+def measure(systems, rounds, log):
+    results = {name: [] for _, _, name in ROUND}
+    for r in range(rounds):
+        for i in range(len(ROUND)):
+            system, request, name = ROUND[(i + r * 5) % len(ROUND)]
+            answer = systems[system].ask(request)
+            results[name].append(answer)
+            log.write(json.dumps({"round": r, "system": system, "request": request, **answer}) + "\n")
+            log.flush()
+        print(f"round {r + 1} of {rounds} after {time.monotonic() - BEGAN:.0f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    return results
+
+
+def grid(ours, log):
+    """Tokens per second of every number of lanes and lookahead, and of what auto makes of them, in turns."""
+    cells, auto = [], []
+    for i, lanes in enumerate(GRID_LANES):
+        auto.append(ours.ask(AUTO))
+        log.write(json.dumps({"request": AUTO, **auto[-1]}) + "\n")
+        for k in GRID_K:
+            request = f"decode fp32 {k} {lanes} sample 2"
+            answer = ours.ask(request)
+            cells.append((lanes, k, answer))
+            log.write(json.dumps({"request": request, **answer}) + "\n")
+            log.flush()
+        print(f"grid of {lanes} lanes after {time.monotonic() - BEGAN:.0f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    auto.append(ours.ask(AUTO))
+    return cells, auto
+
+
+def tokens_per_loop(alpha, k):
+    return k + 1 if alpha >= 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
+
+
+def table(results, cells, auto, pair):
+    """Prints each measure of the issue beside its mark."""
+    def median(f):
+        n = min(len(v) for v in results.values())
+        return statistics.median(f({k: v[i] for k, v in results.items()}) for i in range(n))
+
+    def rate(name):
+        return median(lambda r: r[name]["tokens_per_s"])
+
+    def over(x, y):
+        return median(lambda r: r[x]["tokens_per_s"] / r[y]["tokens_per_s"])
+
+    size = 4 * pair["target_read"]
+    floor = median(lambda r: size / r["bandwidth"]["best"] * 1000)
+    rows = [
+        ("ArS, one lane, fp32: ms per token over the floor", median(lambda r: r["ars"]["loop_ms"] / (size / r["bandwidth"]["best"] * 1000)), "<=", 1.10),
+        ("ArS, one lane, fp32: tokens/s over llama.cpp's", over("ars", "llama ars"), ">=", 1.10),
+        ("ArS, one lane, int4: tokens/s over llama.cpp's (Q4_0)", over("ars int4", "llama ars int4"), ">=", 1.05),
+        ("scoring 5 tokens over scoring 1, fp32, one lane", median(lambda r: r["t5"]["ms"] / r["t1"]["ms"]), "<=", 1.10),
+        ("ArS, 8 lanes, fp32: tokens/s over llama.cpp's batch of 8", over("ars 8", "llama ars 8"), ">=", 1.8),
+        ("SpS loop over K t_draft + t_score(K+1), K = 4", median(lambda r: r["sps sample"]["loop_ms"] / (4 * r["d1"]["ms"] + r["t5"]["ms"])), "<=", 1.05),
+    ]
+    for peer, mark in ("genai", 1.2), ("transformers", 1.5):
+        for how in "greedy", "top50", "sample":
+            rows.append((f"SpS, one lane, {how}: tokens/s over {peer}'s", over(f"sps {how}", f"{peer} {how}"), ">=", mark))
+    def pooled(name, key):
+        return statistics.mean(a[key] for a in results[name])
+
+    alpha = pooled("sps sample", "alpha")
+    rows.append((f"SpS over ArS, 4 lanes, K = 4, alpha {pooled('sps 4', 'alpha'):.3f}", over("sps 4", "ars 4"), ">=", 1.8))
+    if cells:
+        drawn = {k: [a["tokens_per_loop"] for _, j, a in cells if j == k] for k in GRID_K}
+        speed = {(lanes, k): lanes * statistics.mean(drawn[k]) / a["loop_ms"] * 1000 for lanes, k, a in cells}
+        best = max(speed, key=speed.get)
+        rows.append((f"auto: tokens/s over the best cell's ({best[0]} lanes, K = {best[1]})", statistics.median(a["tokens_per_s"] for a in auto) / speed[best], ">=", 0.95))
+    theory = tokens_per_loop(alpha, 4) * median(lambda r: r["t1"]["ms"] / (4 * r["d1"]["ms"] + r["t5"]["ms"]))
+    rows.append((f"measured speed-up over theory's {theory:.2f}, one lane, K = 4", over("sps sample", "ars") / theory, ">=", 0.97))
+    rows.append(("n = 16 samples of one prompt of 256 tokens: tokens prefilled over n = 1", median(lambda r: r["prefill 16"]["tokens"] / r["prefill 1"]["tokens"]), "<=", 1.1))
+
+    print("| measure | measured | mark | |\n|---|---|---|---|")
+    for name, value, sign, mark in rows:
+        met = value <= mark if sign == "<=" else value >= mark
+        print(f"| {name} | {value:.3f} | {sign} {mark:g} | {'met' if met else 'NOT MET'} |")
+    print(f"\nfloor {floor:.2f} ms ({size / 1e6:.0f} MB at {median(lambda r: r['bandwidth']['best']) / 1e9:.2f} GB/s)\n")
+    print("| | ms | | tokens/s | tokens per loop |\n|---|---|---|---|---|")
+    for _, request, name in ROUND:
+        ms = [f"{median(lambda r: r[name]['ms']):.3f}"] if "ms" in results[name][0] and "prefill" not in name else [""]
+        tps = f"{rate(name):.1f}" if "tokens_per_s" in results[name][0] else ""
+        tpl = f"{pooled(name, 'tokens_per_loop'):.2f}" if "tokens_per_loop" in results[name][0] else ""
+        loop = f"loop {median(lambda r: r[name]['loop_ms']):.2f} ms" if "loop_ms" in results[name][0] else ""
+        if ms[0] or tps:
+            print(f"| {name} | {ms[0]} | {loop} | {tps} | {tpl} |")
+    if cells:
+        print("\ntokens/s, loop time measured, tokens per loop pooled over lanes\n\n| lanes | " + " | ".join(f"K = {k}" for k in GRID_K) + " |\n|" + "---|" * (len(GRID_K) + 1))
+        for lanes in GRID_LANES:
+            print(f"| {lanes} | " + " | ".join(f"{speed[lanes, k]:.0f}" for k in GRID_K) + " |")
+        print("\nauto: " + ", ".join(f"{a['tokens_per_s']:.0f} tokens/s with {a['lanes']:.1f} lanes and {a['tokens_per_loop']:.2f} tokens per loop" for a in auto))
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__)
+    ap.add_argument("--pair", type=Path, required=True, help="what make_pair.py wrote")
+    ap.add_argument("--bin", type=Path, required=True, help="folder of the programs ours and bandwidth")
+    ap.add_argument("--python", default=sys.executable, help="interpreter with the peers")
+    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--no-grid", action="store_true", help="leave auto and its grid out")
+    ap.add_argument("--session", default="", help="session options of draftmill's, key=value,..")
+    ap.add_argument("--log", type=Path, default=Path("bench.jsonl"), help="every single answer")
+    a = ap.parse_args()
+    pair = json.loads((a.pair / "pair.json").read_text())
+    systems = start(a)
+    try:
+        check(systems, pair)
+        with a.log.open("w") as log:
+            results = measure(systems, a.rounds, log)
+            cells, auto = ([], []) if a.no_grid else grid(systems["draftmill"], log)
+    finally:
+        for system in systems.values():
+            system.close()
+    table(results, cells, auto, pair)
+
+
+BEGAN = time.monotonic()
+if __name__ == "__main__":
+    main()
