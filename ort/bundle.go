@@ -51,6 +51,16 @@ func (b *Bundle) CacheBytesPerToken() int {
 	return 2 * b.Layers * b.KVHeads * b.HeadSize * b.layout.cache.size()
 }
 
+// CacheBytes is what a slot takes for sequences of up to so many tokens. A
+// growing cache is there twice, as the past and the present of a step.
+func (b *Bundle) CacheBytes(tokens int) int {
+	n := b.CacheBytesPerToken() * tokens
+	if b.Contract == Growing {
+		n *= 2
+	}
+	return n
+}
+
 // String is a line for logs.
 func (b *Bundle) String() string {
 	return fmt.Sprintf("%s: %s, %s contract, %d layers, vocabulary %d, context %d, %.1f MB, digest %.12s",

@@ -41,6 +41,6 @@ same command again, after any interruption, decodes only what is missing.`,
 		},
 	}
 	configs.SubmitFlags(cmd.Flags())
-	cmd.AddCommand(setupCommand(), reportCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand())
+	cmd.AddCommand(setupCommand(), inspectCommand(), reportCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand())
 	return cmd
 }

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/draftmill/draftmill/cmd/internal/app"
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/ort"
+	"github.com/draftmill/draftmill/pipeline/tokenize"
+)
+
+// inspectCommand describes model folders.
+func inspectCommand() *cobra.Command {
+	var draft string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect DIR [--draft DIR]",
+		Short: "describe a model folder, and whether a draft fits the target",
+		Long: `inspect reads a model folder and prints what draftmill makes of it: the contract
+of its cache, sizes, types, what a sequence costs in memory, and whether several
+sequences share a run. With --draft it describes both and says whether the pair
+fits together: as many logits, and every token id the same token. No model is
+loaded. Exit code 1 means that a folder cannot be used, or that the pair does not
+fit.`,
+		Example: `  submit inspect testdata/demo/target
+  submit inspect llama-1b --draft llama-68m --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return configs.Usagef("name one model folder: %s DIR", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			models := app.NewModels(configs.ORT{}, app.Logger(configs.Log{}, cmd.ErrOrStderr()))
+			defer models.Close()
+			found, err := inspect(models, args[0], draft)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				enc.SetEscapeHTML(false)
+				err = enc.Encode(found)
+			} else {
+				err = found.text(cmd.OutOrStdout())
+			}
+			if err == nil && found.Pair != nil {
+				err = found.Pair.err
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&draft, "draft", "", "draft model `DIR`, to see whether it fits")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON, sizes in bytes")
+	return cmd
+}
+
+// inspection is what inspect prints.
+type inspection struct {
+	Target *inspected `json:"target"`
+	Draft  *inspected `json:"draft,omitempty"`
+	Pair   *fit       `json:"pair,omitempty"`
+}
+
+// inspected is one model folder.
+type inspected struct {
+	Dir          string     `json:"dir"`
+	Architecture string     `json:"architecture"`
+	Contract     string     `json:"contract"`
+	Digest       string     `json:"digest"`
+	Files        []ort.File `json:"files"`
+	Bytes        int64      `json:"bytes"`
+	Parameters   int64      `json:"parameters"`
+	Weights      []string   `json:"weights"`
+	Quantization string     `json:"quantization,omitempty"`
+
+	Vocabulary       int     `json:"vocabulary"`        // logits
+	TokenizerEntries int     `json:"tokenizer_entries"` // at most as many
+	Context          int     `json:"context"`
+	EOS              []token `json:"eos"`
+	BOS              *token  `json:"bos,omitempty"`
+
+	Layers       int      `json:"layers"`
+	KVHeads      int      `json:"kv_heads"`
+	HeadSize     int      `json:"head_size"`
+	Logits       string   `json:"logits"`
+	Cache        string   `json:"cache"`
+	Inputs       []string `json:"inputs"` // besides input_ids and the cache
+	TokenBytes   int      `json:"cache_bytes_per_token"`
+	ContextBytes int      `json:"cache_bytes_per_sequence"` // of the full context
+
+	Lanes   bool   `json:"lanes"` // several sequences can share a run
+	OneLane string `json:"one_lane,omitempty"`
+}
+
+// token is a token id and its text.
+type token struct {
+	ID   int32  `json:"id"`
+	Text string `json:"text"`
+}
+
+// fit says whether a draft fits a target.
+type fit struct {
+	Fits    bool   `json:"fits"`
+	Why     string `json:"why,omitempty"` // where it does not
+	Context int    `json:"context"`       // of the pair: the smaller one
+
+	err error
+}
+
+// inspect reads the folders; an empty draft is none.
+func inspect(models *app.Models, target, draft string) (found *inspection, err error) {
+	found = &inspection{}
+	if found.Target, err = inspectModel(models, target); err != nil || draft == "" {
+		return found, err
+	}
+	if found.Draft, err = inspectModel(models, draft); err != nil {
+		return found, err
+	}
+	found.Pair = &fit{Context: min(found.Target.Context, found.Draft.Context), err: models.CheckPair(target, draft)}
+	if found.Pair.Fits = found.Pair.err == nil; !found.Pair.Fits {
+		found.Pair.Why = found.Pair.err.Error()
+	}
+	return found, nil
+}
+
+func inspectModel(models *app.Models, dir string) (*inspected, error) {
+	b, err := models.Describe(dir)
+	if err != nil {
+		return nil, err
+	}
+	d, err := b.Details()
+	if err != nil {
+		return nil, err
+	}
+	tokenizer, err := tokenize.Load(b.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	m := &inspected{
+		Dir: dir, Architecture: b.Family, Contract: string(b.Contract), Digest: b.Digest,
+		Files: b.Files, Bytes: b.Bytes, Parameters: d.Parameters, Weights: d.Weights, Quantization: d.Quantization,
+		Vocabulary: b.Vocab, TokenizerEntries: tokenizer.VocabSize(), Context: b.Context, EOS: []token{},
+		Layers: b.Layers, KVHeads: b.KVHeads, HeadSize: b.HeadSize, Logits: d.Logits, Cache: d.Cache, Inputs: []string{},
+		TokenBytes: b.CacheBytes(1), ContextBytes: b.CacheBytes(b.Context),
+		Lanes: d.OneLane == nil,
+	}
+	named := func(id int32) token {
+		text, _ := tokenizer.Token(id) // logits may be padded beyond the vocabulary
+		return token{id, text}
+	}
+	for _, id := range b.EOS {
+		m.EOS = append(m.EOS, named(id))
+	}
+	if b.BOS >= 0 {
+		t := named(b.BOS)
+		m.BOS = &t
+	}
+	if d.Mask {
+		m.Inputs = append(m.Inputs, "attention_mask")
+	}
+	if d.Positions {
+		m.Inputs = append(m.Inputs, "position_ids")
+	}
+	if d.OneLane != nil {
+		m.OneLane = d.OneLane.Error()
+	}
+	return m, nil
+}
