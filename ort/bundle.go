@@ -71,15 +71,19 @@ func (b *Bundle) String() string {
 // or else config.json and generation_config.json (Optimum), the graph, and the
 // digests of the weights and tokenizer.json. Every error names the folder and
 // what is wrong with it.
-func OpenBundle(dir string) (*Bundle, error) {
-	b, err := openBundle(dir)
+func OpenBundle(dir string) (*Bundle, error) { return OpenBundleWith(dir, nil) }
+
+// OpenBundleWith is OpenBundle that tells how far it is: the digests of a model
+// of several GB take a while.
+func OpenBundleWith(dir string, p Progress) (*Bundle, error) {
+	b, err := openBundle(dir, p)
 	if err != nil {
 		return nil, fmt.Errorf("model folder %s: %w", dir, err)
 	}
 	return b, nil
 }
 
-func openBundle(dir string) (*Bundle, error) {
+func openBundle(dir string, p Progress) (*Bundle, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, reason(err)
 	} else if !info.IsDir() {
@@ -115,7 +119,7 @@ func openBundle(dir string) (*Bundle, error) {
 	if err := b.merge(c); err != nil {
 		return nil, err
 	}
-	if err := b.digest(g.external); err != nil {
+	if err := b.digest(g.external, p); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -176,7 +180,7 @@ func findModel(dir string, files []string) (string, error) {
 }
 
 // digest hashes the model, its external data and tokenizer.json.
-func (b *Bundle) digest(external []string) error {
+func (b *Bundle) digest(external []string, p Progress) (err error) {
 	paths := []string{b.Model, b.Tokenizer}
 	for _, location := range external {
 		if !filepath.IsLocal(location) {
@@ -185,33 +189,40 @@ func (b *Bundle) digest(external []string) error {
 		paths = append(paths, filepath.Join(filepath.Dir(b.Model), location))
 	}
 	slices.Sort(paths)
-	total := sha256.New()
 	for _, path := range paths {
 		name, err := filepath.Rel(b.Dir, path)
 		if err != nil {
 			return err
 		}
-		sum, n, err := hashFile(path)
+		info, err := os.Stat(path)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, reason(err))
 		}
-		name = filepath.ToSlash(name)
-		fmt.Fprintf(total, "%s %x\n", name, sum)
-		b.Files, b.Bytes = append(b.Files, File{name, n}), b.Bytes+n
+		b.Files, b.Bytes = append(b.Files, File{filepath.ToSlash(name), info.Size()}), b.Bytes+info.Size()
+	}
+	meter := p.start("read", b.Dir, b.Bytes)
+	defer func() { meter.end(err) }()
+	total := sha256.New()
+	for i, path := range paths {
+		sum, err := hashFile(path, meter)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.Files[i].Name, reason(err))
+		}
+		fmt.Fprintf(total, "%s %x\n", b.Files[i].Name, sum)
 	}
 	b.Digest = hex.EncodeToString(total.Sum(nil))
 	return nil
 }
 
-func hashFile(path string) ([]byte, int64, error) {
+func hashFile(path string, meter io.Writer) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, f)
-	return h.Sum(nil), n, err
+	_, err = io.CopyBuffer(io.MultiWriter(h, meter), f, make([]byte, 1<<20))
+	return h.Sum(nil), err
 }
 
 // reason drops the path from a file error whose message already names it.

@@ -36,6 +36,8 @@ type Options struct {
 	// SessionConfig are further session configuration entries of ONNX Runtime,
 	// by their names there ("session.use_device_allocator_for_initializers").
 	SessionConfig map[string]string
+	// Progress, if not nil, is told how long loading takes.
+	Progress Progress
 }
 
 // Model is a loaded model: the weights, shared by all decoders made from it.
@@ -84,7 +86,9 @@ func load(b *Bundle, o Options) (*Model, error) {
 	if o.Context > 0 {
 		m.context = min(o.Context, b.Context)
 	}
-	if m.sessions, err = newSessions(rt, b, o); err != nil {
+	meter := o.Progress.start("load", b.Dir, b.Bytes)
+	m.sessions, err = newSessions(rt, b, o)
+	if meter.end(err); err != nil {
 		return nil, err
 	}
 	return m, nil
