@@ -100,41 +100,32 @@ func TestWhereACompletionEnds(t *testing.T) {
 // TestNothingIsFedTwice: a loop feeds the target its K+1 tokens and the draft
 // one more than it drafts, and the samples of a prompt share its prefill.
 func TestNothingIsFedTwice(t *testing.T) {
-	tok, eos := letters(t, "ab")
+	tok, _ := letters(t, "ab")
 	const vocab, k, limit = 3, 4, 50
 	target, draft := newScripted(t, vocab, hashed(vocab, 1)), newScripted(t, vocab, hashed(vocab, 2))
 	prompt := make([]int32, 300)
-	e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, Settings{K: k, Sampling: spec.Sampling{Temperature: 1}})
+	e, err := NewEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: k, Sampling: spec.Sampling{Temperature: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	for sample := range uint32(3) {
 		target.fed, draft.fed = 0, 0
-		if err := e.begin(t.Context(), prompt); err != nil {
-			t.Fatal(err)
-		}
-		prefill := len(prompt) - 1
-		if sample > 0 {
-			prefill = 0
-		}
-		if target.fed != prefill || draft.fed != prefill {
-			t.Errorf("sample %d: prefill feeds %d and %d tokens, want %d", sample, target.fed, draft.fed, prefill)
-		}
-		target.fed, draft.fed = 0, 0
 		scored, drafted := 0, 0
-		end := newEnding(tok, nil, nil, limit)
-		if err := e.decode(t.Context(), spec.Coins{Sample: sample}, end, func(l *Loop) error {
-			scored += len(l.Drafted) + 1
+		if sample == 0 { // the prefill
+			scored, drafted = len(prompt)-1, len(prompt)-1
+		}
+		if _, err := e.DrawAll(t.Context(), []Request{{Prompt: prompt, Coins: spec.Coins{Sample: sample}, Limit: limit, Loop: func(l *Loop) error {
+			scored += max(2, len(l.Drafted)+1)
 			if len(l.Drafted) > 0 {
 				drafted += len(l.Drafted) + 1
 			}
 			return nil
-		}); err != nil {
+		}}}); err != nil {
 			t.Fatal(err)
 		}
 		if target.fed != scored || draft.fed != drafted {
-			t.Errorf("sample %d: fed %d and %d tokens for %d scored and %d drafted", sample, target.fed, draft.fed, scored, drafted)
+			t.Errorf("sample %d: fed %d and %d tokens, want %d and %d", sample, target.fed, draft.fed, scored, drafted)
 		}
 	}
 }
@@ -169,7 +160,7 @@ func TestOneTokenPrompt(t *testing.T) {
 func TestEngineRefusesAnotherVocabulary(t *testing.T) {
 	tok, _ := letters(t, "ab")
 	target := newScripted(t, 3, hashed(3, 1))
-	_, err := NewEngine(Pair{Target: target, Draft: newScripted(t, 4, hashed(4, 2)), Tokenizer: tok}, Settings{K: 3})
+	_, err := NewEngine(t.Context(), Pair{Target: target, Draft: newScripted(t, 4, hashed(4, 2)), Tokenizer: tok}, Settings{K: 3})
 	if err == nil {
 		t.Error("a draft of another vocabulary is taken")
 	}
@@ -200,7 +191,7 @@ func (l *shardLog) AddLoop(r storage.Loop) error {
 func (l *shardLog) timeless() string {
 	for i := range l.completions {
 		c := &l.completions[i]
-		c.PrefillNS, c.DecodeNS, c.DraftNS, c.ScoreNS, c.SampleNS, c.TotalNS = 0, 0, 0, 0, 0, 0
+		c.PrefillNS, c.DecodeNS, c.DraftNS, c.ScoreNS, c.SampleNS, c.TotalNS, c.LatencyNS = 0, 0, 0, 0, 0, 0, 0
 	}
 	for i := range l.loops {
 		r := &l.loops[i]
@@ -222,7 +213,7 @@ func testEngine(t testing.TB, mode Mode) *Engine {
 	if mode == SpS {
 		pair.Draft = newScripted(t, 3, hashed(3, 2))
 	}
-	e, err := NewEngine(pair, Settings{K: 3, Sampling: spec.Sampling{Temperature: 1}})
+	e, err := NewEngine(t.Context(), pair, Settings{K: 3, Sampling: spec.Sampling{Temperature: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,12 +228,11 @@ func TestReplayIsByteEqual(t *testing.T) {
 		var want, again shardLog
 		e := testEngine(t, mode)
 		defer e.Close()
-		none := func(*storage.Completion) {}
-		if err := decodeShard(t.Context(), e, testTask(mode, rows...), "w", &want, none); err != nil {
+		if err := decodeShard(t.Context(), e, newShardRun(testTask(mode, rows...), "w", &want, nil)); err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range []int{2, 0, 1} {
-			if err := decodeShard(t.Context(), e, testTask(mode, rows[i]), "w", &again, none); err != nil {
+			if err := decodeShard(t.Context(), e, newShardRun(testTask(mode, rows[i]), "w", &again, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -277,13 +267,13 @@ func TestRowsThatCannotBeDecoded(t *testing.T) {
 			long[i] = 'a'
 		}
 		var log shardLog
-		if err := decodeShard(t.Context(), e, testTask(mode,
+		if err := decodeShard(t.Context(), e, newShardRun(testTask(mode,
 			storage.ShardRow{Row: 0, Null: true},
 			storage.ShardRow{Row: 1},
 			storage.ShardRow{Row: 2, Prompt: []byte("a\xffb")},
 			storage.ShardRow{Row: 3, Prompt: long},
 			storage.ShardRow{Row: 4, Prompt: []byte("ab")},
-		), "w", &log, func(*storage.Completion) {}); err != nil {
+		), "w", &log, nil)); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"the prompt is null", "the prompt is empty", "the prompt is not valid UTF-8", "the prompt has 40 tokens and leaves no room in the target's context of 40", ""}
@@ -314,7 +304,7 @@ func TestNumbersThatAreNone(t *testing.T) {
 	}
 	var log shardLog
 	rows := []storage.ShardRow{{Row: 0, Prompt: []byte("ba")}, {Row: 1, Prompt: []byte("ab")}}
-	if err := decodeShard(t.Context(), e, testTask(SpS, rows...), "w", &log, func(*storage.Completion) {}); err != nil {
+	if err := decodeShard(t.Context(), e, newShardRun(testTask(SpS, rows...), "w", &log, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if c := log.completions[0]; c.FinishReason != storage.FinishError || c.Error == "" {
@@ -324,13 +314,13 @@ func TestNumbersThatAreNone(t *testing.T) {
 		t.Errorf("the row after it fails too: %q", c.Error)
 	}
 	target.fail = errors.New("device lost")
-	if err := decodeShard(t.Context(), e, testTask(SpS, rows...), "w", &log, func(*storage.Completion) {}); !errors.Is(err, target.fail) {
+	if err := decodeShard(t.Context(), e, newShardRun(testTask(SpS, rows...), "w", &log, nil)); !errors.Is(err, target.fail) {
 		t.Errorf("error %v, want %v", err, target.fail)
 	}
 	target.fail = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := decodeShard(ctx, e, testTask(SpS, rows...), "w", &log, func(*storage.Completion) {}); !errors.Is(err, context.Canceled) {
+	if err := decodeShard(ctx, e, newShardRun(testTask(SpS, rows...), "w", &log, nil)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 }

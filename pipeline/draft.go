@@ -2,16 +2,17 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"time"
 
 	"github.com/draftmill/draftmill/spec"
 )
 
-// drafter proposes what the target then verifies. Each way of drafting is one:
-// a draft model, a law without a model, and a draft model that is itself
-// accelerated by such a law.
+// drafter proposes what the target then verifies, for the sequence of one lane.
+// Each way of drafting is one: a draft model, a law without a model, and a draft
+// model that is itself accelerated by such a law.
+//
+// The lanes of a batch draft in step: everyone puts into one pass of the draft
+// model what it has to be fed, and draws from what comes out.
 type drafter interface {
 	// room is how many tokens can be drafted behind n.
 	room(n int) int
@@ -19,28 +20,32 @@ type drafter interface {
 	lag(n int) int
 	// catchUp feeds what is missing of tokens.
 	catchUp(ctx context.Context, tokens []int32) error
-	// step drafts some tokens, at most most of them; none when there is
-	// nothing to propose.
-	step(ctx context.Context, d *proposal, most int) error
+	// feed begins a step of at most most tokens and puts what has to be fed for
+	// it into the pass.
+	feed(d *proposal, most int, p *pass) error
+	// draw ends the step: it drafts some tokens, none when there is nothing to
+	// propose.
+	draw(d *proposal) error
+	// least is how many tokens the passes of drafting feed at least; first tells
+	// the loop's first from the others.
+	least(first bool) int
 	// rollback forgets all but the first n tokens.
 	rollback(n int)
-	free()
+	// model is the cache that passes feed; nil where there is no model.
+	model() *cache
 }
 
-// newDrafter makes the pair's drafter; nil when it has none.
+// newDrafter makes a drafter of the pair's; nil when it has none.
 func newDrafter(pair Pair, k int) (drafter, error) {
-	switch {
-	case pair.Draft == nil && pair.Law == nil:
-		return nil, nil
-	case pair.Draft == nil:
+	if pair.Draft == nil {
+		if pair.Law == nil {
+			return nil, nil
+		}
 		return lawDrafter{pair.Law}, nil
-	}
-	if pair.Draft.Vocab() != pair.Target.Vocab() {
-		return nil, fmt.Errorf("pair the models: the draft's vocabulary has %d tokens, the target's %d; choose a draft of the target's family", pair.Draft.Vocab(), pair.Target.Vocab())
 	}
 	c, err := newCache(pair.Draft)
 	if err != nil {
-		return nil, fmt.Errorf("allocate the draft's cache: %w", err)
+		return nil, err
 	}
 	if pair.Law == nil {
 		return modelDrafter{c}, nil
@@ -48,20 +53,18 @@ func newDrafter(pair Pair, k int) (drafter, error) {
 	return &nestedDrafter{modelDrafter: modelDrafter{c}, law: pair.Law, p: make([]spec.Dist, min(k, innerLookahead))}, nil
 }
 
-// proposal is what one loop has drafted so far: tokens behind the sequence and
-// the law that each was drawn from.
+// proposal is what one loop has drafted so far for a sequence: tokens behind it
+// and the law that each was drawn from.
 type proposal struct {
 	tokens []int32 // the sequence, then x~_1, x~_2, ..
 	start  int     // where x~_1 stands
+	before int     // how long tokens was before this step
 	p      []spec.Dist
 
 	coins       spec.DraftCoins
 	standardize spec.Standardizer
 	bare        bool    // confidence is asked for where p is one-hot
 	least       float64 // the least probability of a token of this step
-
-	loop  *Loop
-	watch *stopwatch
 }
 
 // drafted is how many tokens there are.
@@ -101,7 +104,7 @@ type modelDrafter struct{ cache *cache }
 
 func (m modelDrafter) room(n int) int { return m.cache.model.Context() - n }
 func (m modelDrafter) rollback(n int) { m.cache.truncate(n) }
-func (m modelDrafter) free()          { m.cache.free() }
+func (m modelDrafter) model() *cache  { return m.cache }
 
 // rideAlong is how many missing tokens the first drafting step may feed
 // besides its own, at next to no cost.
@@ -118,20 +121,44 @@ func (m modelDrafter) catchUp(ctx context.Context, tokens []int32) error {
 	if len(tokens) > m.cache.model.Context() {
 		return nil // it will not draft behind them either
 	}
-	return m.cache.fill(ctx, tokens[:len(tokens)-1])
+	for {
+		if done, err := m.cache.fill(ctx, tokens[:len(tokens)-1]); done || err != nil {
+			return err
+		}
+	}
 }
 
-func (m modelDrafter) step(ctx context.Context, d *proposal, _ int) error {
-	logits, err := m.cache.last(ctx, d.tokens, 1, d.drafted() == 0)
-	if err != nil {
-		return err
+// least: the first pass of a loop feeds one token more than it has to. After a
+// fully accepted loop the draft lacks two tokens, otherwise one, and feeding
+// always two keeps every loop, and every lane of a batch, of one shape.
+func (m modelDrafter) least(first bool) int {
+	if first {
+		return 2
 	}
-	d.watch.lap(&d.loop.Draft)
+	return 1
+}
+
+func (m modelDrafter) feed(d *proposal, _ int, p *pass) error {
+	m.ask(d, 1, d.drafted() == 0, p)
+	return nil
+}
+
+// ask has the pass bring the logits after each of the last rows tokens, feeding
+// what is missing.
+func (m modelDrafter) ask(d *proposal, rows int, first bool, p *pass) {
+	from := min(m.cache.held, len(d.tokens)-rows)
+	if first {
+		from = max(0, min(from, len(d.tokens)-rows-1))
+	}
+	p.add(m.cache, d.tokens, from)
+}
+
+func (m modelDrafter) draw(d *proposal) error {
+	logits := m.cache.row(-1)
 	if err := d.standardize(logits, d.tokens, d.law()); err != nil {
 		return rowError{err}
 	}
 	d.sure(logits, d.draw())
-	d.watch.lap(&d.loop.Sample)
 	return nil
 }
 
@@ -141,10 +168,12 @@ type lawDrafter struct{ law spec.Drafter }
 func (lawDrafter) room(int) int                           { return math.MaxInt32 }
 func (lawDrafter) lag(int) int                            { return 0 }
 func (lawDrafter) catchUp(context.Context, []int32) error { return nil }
+func (lawDrafter) feed(*proposal, int, *pass) error       { return nil }
+func (lawDrafter) least(bool) int                         { return 1 }
 func (lawDrafter) rollback(int)                           {}
-func (lawDrafter) free()                                  {}
+func (lawDrafter) model() *cache                          { return nil }
 
-func (t lawDrafter) step(_ context.Context, d *proposal, _ int) error {
+func (t lawDrafter) draw(d *proposal) error {
 	ok, err := t.law.Law(d.tokens, d.standardize, d.law())
 	if err != nil {
 		return rowError{err}
@@ -152,18 +181,5 @@ func (t lawDrafter) step(_ context.Context, d *proposal, _ int) error {
 	if ok {
 		d.draw()
 	}
-	d.watch.lap(&d.loop.Draft)
 	return nil
-}
-
-// stopwatch attributes the time since its last lap.
-type stopwatch struct {
-	now  func() time.Time
-	last time.Time
-}
-
-func (w *stopwatch) lap(to *time.Duration) {
-	now := w.now()
-	*to += now.Sub(w.last)
-	w.last = now
 }

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"context"
-
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -32,8 +30,11 @@ type nestedDrafter struct {
 	out     spec.Outcome
 }
 
-func (s *nestedDrafter) step(ctx context.Context, d *proposal, most int) error {
-	n, have := len(d.tokens), d.drafted()
+// least: how many tokens the law has drafted differs from lane to lane.
+func (s *nestedDrafter) least(bool) int { return 2 }
+
+func (s *nestedDrafter) feed(d *proposal, most int, p *pass) error {
+	n, first := len(d.tokens), d.drafted() == 0
 	s.coins = spec.InnerCoins{Uniforms: &d.coins, Start: n}
 	s.drafted = s.drafted[:0]
 	for t := range min(most-1, len(s.p)) {
@@ -47,15 +48,16 @@ func (s *nestedDrafter) step(ctx context.Context, d *proposal, most int) error {
 		x := s.p[t].Sample(s.coins.Uniform(spec.DraftCoin, n+t))
 		d.tokens, s.drafted = append(d.tokens, x), append(s.drafted, x)
 	}
-	k := len(s.drafted)
+	s.ask(d, len(s.drafted)+1, first, p)
+	return nil
+}
 
-	logits, err := s.cache.last(ctx, d.tokens, k+1, have == 0)
-	if err != nil {
-		return err
-	}
-	d.watch.lap(&d.loop.Draft)
-	vocab, q := s.cache.model.Vocab(), d.p[have:have+k+1]
-	row := func(t int) []float32 { return logits[t*vocab : (t+1)*vocab] }
+func (s *nestedDrafter) draw(d *proposal) error {
+	k := len(s.drafted)
+	n := len(d.tokens) - k
+	have := n - d.start
+	q := d.p[have : have+k+1]
+	row := func(t int) []float32 { return s.cache.row(t - k - 1) }
 	for t := range q {
 		if err := d.standardize(row(t), d.tokens[:n+t], &q[t]); err != nil {
 			return rowError{err}
@@ -70,6 +72,5 @@ func (s *nestedDrafter) step(ctx context.Context, d *proposal, most int) error {
 		d.sure(row(t), x)
 	}
 	s.cache.truncate(len(d.tokens) - 1)
-	d.watch.lap(&d.loop.Sample)
 	return nil
 }

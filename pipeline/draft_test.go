@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -99,25 +98,23 @@ func (c trial) lawOf(t *testing.T) map[string]float64 {
 		if law != nil {
 			pair.Law = noting{law, u.Note}
 		}
-		e, err := NewEngine(pair, c.settings)
+		e, err := newEngine(t.Context(), pair, c.settings, time.now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		e.now = time.now
 		if c.policy != nil {
 			e.policy = c.policy()
 		}
 		if c.change != nil {
 			c.change(e)
 		}
-		if err := e.begin(t.Context(), c.prompt); err != nil {
+		e.pair.EOS = c.eos
+		tokens, err := e.Draw(t.Context(), c.prompt, u, c.limit)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.decode(t.Context(), u, newEnding(tok, c.eos, nil, c.limit), func(*Loop) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprint(e.tokens[len(c.prompt):])
+		return fmt.Sprint(tokens)
 	})
 }
 
@@ -157,14 +154,19 @@ type lively struct {
 	seen uint64
 }
 
-func (p *lively) Begin(lag int) bool { p.add(uint64(lag)); return p.seen%2 == 0 }
-func (p *lively) Next(room, lag int) int {
-	p.add(uint64(lag))
-	return min(room, int(p.seen>>20)%(p.most+1))
+func (p *lively) Begin(l *spec.Lane) bool { p.add(uint64(l.Lag)); return p.seen%2 == 0 }
+func (p *lively) Next(lanes []*spec.Lane) int {
+	for _, l := range lanes {
+		p.add(uint64(l.Lag))
+	}
+	return int(p.seen>>20) % (p.most + 1)
 }
 func (p *lively) More(at float64) bool { p.add(math.Float64bits(at)); return p.seen>>20%4 != 0 }
-func (p *lively) Observe(r spec.Round) {
-	p.add(uint64(r.Drafted), uint64(r.Accepted), uint64(r.Emitted), uint64(r.Draft), uint64(r.Verify), uint64(r.Feeding))
+func (p *lively) Observe(lanes []*spec.Lane, r spec.Round) {
+	for _, l := range lanes {
+		p.add(uint64(l.Drafted), uint64(l.Accepted), uint64(l.Emitted))
+	}
+	p.add(uint64(r.Draft), uint64(r.Verify), uint64(r.Feeding))
 }
 func (p *lively) add(facts ...uint64) {
 	for _, f := range facts {
@@ -241,17 +243,23 @@ func TestDraftersUnderOtherSettings(t *testing.T) {
 // experienced is an auto policy that has decoded before and whose choice hangs
 // in the balance.
 func experienced(most int) *spec.Auto {
-	a := spec.NewAuto(most)
+	a := spec.NewAuto(1, 0, most)
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for k := range most + 1 {
+		a.Measured(1, k, ms(2*k), ms(11+k))
+	}
+	a.Ready()
 	r := rand.New(rand.NewPCG(1, 2))
-	a.Begin(0)
+	l := &spec.Lane{Room: 100}
+	a.Begin(l)
 	for range 60 {
-		k := a.Next(100, 0)
-		round := spec.Round{Drafted: k, Draft: time.Duration(2*k) * time.Millisecond, Verify: time.Duration(11+k) * time.Millisecond}
-		for round.Accepted < k && r.IntN(2) == 0 {
-			round.Accepted++
+		k := a.Next([]*spec.Lane{l})
+		l.Drafted, l.Accepted = k, 0
+		for l.Accepted < k && r.IntN(2) == 0 {
+			l.Accepted++
 		}
-		round.Emitted = round.Accepted + 1
-		a.Observe(round)
+		l.Emitted = l.Accepted + 1
+		a.Observe([]*spec.Lane{l}, spec.Round{Draft: ms(2 * k), Verify: ms(11 + k)})
 	}
 	return a
 }
@@ -280,27 +288,19 @@ func BenchmarkDrafting(b *testing.B) {
 			b.Run(c.name+"/"+kind, func(b *testing.B) {
 				pair := c.pair
 				pair.Target, pair.Tokenizer = still(1), tok
-				e, err := NewEngine(pair, Settings{K: 4, Lookahead: spec.Lookahead{Kind: kind}, Sampling: spec.Sampling{Temperature: 0.8}})
+				e, err := NewEngine(b.Context(), pair, Settings{K: 4, Lookahead: spec.Lookahead{Kind: kind}, Sampling: spec.Sampling{Temperature: 0.8}})
 				if err != nil {
 					b.Fatal(err)
 				}
 				defer e.Close()
-				if err := e.begin(b.Context(), []int32{1}); err != nil {
+				if err := e.Admit(Request{Prompt: []int32{1}, Coins: spec.Coins{}, Limit: 1 << 20}); err != nil {
 					b.Fatal(err)
 				}
-				loops := 0
-				end := newEnding(tok, nil, nil, 1<<20)
-				enough := fmt.Errorf("enough")
-				var coins spec.Uniforms = spec.Coins{}
 				b.ReportAllocs()
-				b.ResetTimer()
-				if err := e.decode(b.Context(), coins, end, func(*Loop) error {
-					if loops++; loops == b.N {
-						return enough
+				for b.Loop() {
+					if err := e.Step(b.Context()); err != nil {
+						b.Fatal(err)
 					}
-					return nil
-				}); !errors.Is(err, enough) {
-					b.Fatal(err)
 				}
 			})
 		}
@@ -313,11 +313,12 @@ type constantModel struct {
 	vocab  int
 }
 
-func (m *constantModel) Vocab() int          { return m.vocab }
-func (m *constantModel) Context() int        { return 1 << 20 }
-func (m *constantModel) Alloc() (int, error) { return 0, nil }
-func (m *constantModel) Free(int)            {}
-func (m *constantModel) Close() error        { return nil }
+func (m *constantModel) Vocab() int             { return m.vocab }
+func (m *constantModel) Context() int           { return 1 << 20 }
+func (m *constantModel) Alloc() (int, error)    { return 0, nil }
+func (m *constantModel) Free(int)               {}
+func (m *constantModel) Close() error           { return nil }
+func (m *constantModel) Copy(_, _, _ int) error { return nil }
 func (m *constantModel) Forward(_ context.Context, _, _ []int, tokens [][]int32) ([]float32, error) {
 	return m.logits[:len(tokens[0])*m.vocab], nil
 }

@@ -84,13 +84,13 @@ func TestContextOfAJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, settings)
+		e, err := NewEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
 		var log shardLog
-		if err := decodeShard(t.Context(), e, task, "w", &log, func(*storage.Completion) {}); err != nil {
+		if err := decodeShard(t.Context(), e, newShardRun(task, "w", &log, nil)); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range log.completions {

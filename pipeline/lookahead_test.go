@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -17,8 +16,8 @@ import (
 // little: K chosen after seeing the draw.
 type withdrawing struct{ drafter }
 
-func (w withdrawing) step(ctx context.Context, d *proposal, most int) error {
-	err := w.drafter.step(ctx, d, most)
+func (w withdrawing) draw(d *proposal) error {
+	err := w.drafter.draw(d)
 	if d.least < 0.5 {
 		d.tokens = d.tokens[:len(d.tokens)-1]
 	}
@@ -32,7 +31,7 @@ func TestChoosingAfterTheDrawIsBiased(t *testing.T) {
 	c := trial{
 		vocab: 2, limit: 3, prompt: []int32{0, 1, 0}, model: true,
 		settings: Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}},
-		change:   func(e *Engine) { e.drafter = withdrawing{e.drafter} },
+		change:   func(e *Engine) { e.lanes[0].drafter = withdrawing{e.lanes[0].drafter} },
 	}
 	if d := distance(c.lawOf(t), c.want(t)); d < 0.01 {
 		t.Errorf("withdrawn drafts pass for the target to within %g", d)
@@ -91,7 +90,7 @@ func TestConfidenceStops(t *testing.T) {
 // ignored.
 func decodeSettings(t testing.TB, pair Pair, s Settings, limit int) ran {
 	t.Helper()
-	e, err := NewEngine(pair, s)
+	e, err := NewEngine(t.Context(), pair, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,22 +98,10 @@ func decodeSettings(t testing.TB, pair Pair, s Settings, limit int) ran {
 	return continueWith(t, e, []int32{0}, spec.Coins{Seed: 3}, limit)
 }
 
-func continueWith(t testing.TB, e *Engine, prompt []int32, coins spec.Uniforms, limit int) (r ran) {
+func continueWith(t testing.TB, e *Engine, prompt []int32, coins spec.Uniforms, limit int) ran {
 	t.Helper()
-	if err := e.begin(t.Context(), prompt); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.decode(t.Context(), coins, newEnding(e.pair.Tokenizer, nil, nil, limit), func(l *Loop) error {
-		kept, out := *l, *l.Outcome
-		out.P, out.Overlap, out.Coins = slices.Clone(l.P), slices.Clone(l.Overlap), slices.Clone(l.Coins)
-		kept.Drafted, kept.Outcome = slices.Clone(l.Drafted), &out
-		r.loops = append(r.loops, kept)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	r.tokens = slices.Clone(e.tokens[len(prompt):])
-	return r
+	e.pair.EOS = nil
+	return decodeAll(t, e, Request{Prompt: prompt, Coins: coins, Limit: limit})[0]
 }
 
 // similar gives the logits of a hashed model, bent by a little of another's.
@@ -152,12 +139,11 @@ func TestAutoInTheLoop(t *testing.T) {
 			target, draft := newScripted(t, vocab, hashed(vocab, 5)), newScripted(t, vocab, c.draft)
 			target.clock, target.cost = time, costing(10, 1)
 			draft.clock, draft.cost = time, c.cost
-			e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 8, Lookahead: spec.Lookahead{Kind: spec.AutoLookahead}, Sampling: spec.Sampling{Temperature: 1}})
+			e, err := newEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 8, Lookahead: spec.Lookahead{Kind: spec.AutoLookahead}, Sampling: spec.Sampling{Temperature: 1}}, time.now)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			e.now = time.now
 			loops, drafted, asked := 0, 0, 0
 			for sample := range uint32(20) {
 				r := continueWith(t, e, append(make([]int32, 50), int32(sample%vocab)), spec.Coins{Sample: sample}, limit)
@@ -186,15 +172,15 @@ func TestAutoInTheLoop(t *testing.T) {
 // waking drafts in bursts, with long pauses in which the draft falls behind.
 type waking struct{ loops, every int }
 
-func (w *waking) Begin(int) bool { return false }
-func (w *waking) Next(room, _ int) int {
+func (w *waking) Begin(*spec.Lane) bool { return false }
+func (w *waking) Next([]*spec.Lane) int {
 	if w.loops++; w.loops%w.every < 3 {
-		return min(2, room)
+		return 2
 	}
 	return 0
 }
-func (w *waking) More(float64) bool  { return true }
-func (w *waking) Observe(spec.Round) {}
+func (w *waking) More(float64) bool                { return true }
+func (w *waking) Observe([]*spec.Lane, spec.Round) {}
 
 // TestDraftCatchesUp: a draft that was left behind is fed what it lacks once,
 // in passes no longer than the prefill's, and drafts as if it had never been.
@@ -211,7 +197,7 @@ func TestDraftCatchesUp(t *testing.T) {
 			if nested {
 				pair.Law = spec.Uniform{Vocab: vocab}
 			}
-			e, err := NewEngine(pair, Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}})
+			e, err := NewEngine(t.Context(), pair, Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -247,9 +233,9 @@ type observing struct {
 	fed int
 }
 
-func (o *observing) Observe(r spec.Round) {
+func (o *observing) Observe(lanes []*spec.Lane, r spec.Round) {
 	o.fed += r.Fed
-	o.Policy.Observe(r)
+	o.Policy.Observe(lanes, r)
 }
 
 // TestAlphaOfEveryDrafter measures alpha through the loop: the mean overlap and
@@ -329,7 +315,7 @@ func TestEveryDrafterReplays(t *testing.T) {
 			if d.law != nil {
 				pair.Law = d.law(t, 3)
 			}
-			e, err := NewEngine(pair, Settings{K: 3, Lookahead: lookahead, Sampling: spec.Sampling{Temperature: 1}})
+			e, err := NewEngine(t.Context(), pair, Settings{K: 3, Lookahead: lookahead, Sampling: spec.Sampling{Temperature: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -337,7 +323,7 @@ func TestEveryDrafterReplays(t *testing.T) {
 			var logs [2]shardLog
 			for i, order := range [][]int{{0, 1, 2}, {2, 0, 1}} {
 				for _, row := range order {
-					if err := decodeShard(t.Context(), e, testTask(SpS, rows[row]), "w", &logs[i], func(*storage.Completion) {}); err != nil {
+					if err := decodeShard(t.Context(), e, newShardRun(testTask(SpS, rows[row]), "w", &logs[i], nil)); err != nil {
 						t.Fatal(err)
 					}
 				}

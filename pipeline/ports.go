@@ -18,6 +18,8 @@ type Decoder interface {
 	// Alloc reserves a slot; Free gives it back.
 	Alloc() (slot int, err error)
 	Free(slot int)
+	// Copy makes slot dst hold the first n tokens that slot src holds.
+	Copy(dst, src, n int) error
 	// Forward feeds tokens[i], the same number S >= 1 for every lane i, to
 	// slots[i] behind its first past[i] tokens. The logits of lane i's token s
 	// are at [(i*S+s)*Vocab : (i*S+s+1)*Vocab]. They belong to the decoder and

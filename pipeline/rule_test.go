@@ -21,20 +21,16 @@ func ruled(t testing.TB, tok *tokenize.Tokenizer, eos int32, rule string, s spec
 	}
 	target, draft := newScripted(t, vocab, hashed(vocab, 5)), newScripted(t, vocab, hashed(vocab, 6))
 	target.note, draft.note = note, note
-	e, err := NewEngine(Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, Settings{K: k, Sampling: s, Rule: r})
+	e, err := NewEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, Settings{K: k, Sampling: s, Rule: r})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	prompt := []int32{0, 1}
-	if err := e.begin(t.Context(), prompt); err != nil {
+	tokens, err := e.Draw(t.Context(), []int32{0, 1}, coins, limit)
+	if err != nil {
 		t.Fatal(err)
 	}
-	end := newEnding(tok, []int32{eos}, nil, limit)
-	if err := e.decode(t.Context(), coins, end, func(*Loop) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	return slices.Clone(e.tokens[len(prompt):])
+	return tokens
 }
 
 // TestRulesThroughTheLoop holds whole completions, decoded by the production

@@ -57,6 +57,14 @@ func (m *scripted) Alloc() (int, error) {
 
 func (m *scripted) Free(slot int) { delete(m.slots, slot) }
 
+func (m *scripted) Copy(dst, src, n int) error {
+	if dst == src || n > len(m.slots[src]) {
+		m.t.Fatalf("copy %d tokens of slot %d, which holds %d, to slot %d", n, src, len(m.slots[src]), dst)
+	}
+	m.slots[dst] = slices.Clone(m.slots[src][:n])
+	return nil
+}
+
 func (m *scripted) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
 	if m.fail != nil || ctx.Err() != nil {
 		return nil, errors.Join(m.fail, ctx.Err())
@@ -167,29 +175,40 @@ type ran struct {
 
 func decodeOnce(t testing.TB, pair Pair, k int, s spec.Sampling, coins spec.Uniforms, prompt []int32, stop []string, limit int) ran {
 	t.Helper()
-	e, err := NewEngine(pair, Settings{K: k, Sampling: s})
+	e, err := NewEngine(t.Context(), pair, Settings{K: k, Sampling: s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if err := e.begin(t.Context(), prompt); err != nil {
+	return decodeAll(t, e, Request{Prompt: prompt, Coins: coins, Stop: stop, Limit: limit})[0]
+}
+
+// decodeAll decodes sequences together and returns what happened to each.
+func decodeAll(t testing.TB, e *Engine, requests ...Request) []ran {
+	t.Helper()
+	all := make([]ran, len(requests))
+	for i := range requests {
+		r := &all[i]
+		requests[i].Loop = func(l *Loop) error {
+			kept, out := *l, *l.Outcome
+			out.P, out.Overlap, out.Coins = slices.Clone(l.P), slices.Clone(l.Overlap), slices.Clone(l.Coins)
+			kept.Drafted, kept.Outcome = slices.Clone(l.Drafted), &out
+			r.loops = append(r.loops, kept)
+			return nil
+		}
+		requests[i].Done = func(s *Sequence) error {
+			r.text, r.reason, r.stop = s.Text, s.Reason, s.Stop
+			return nil
+		}
+	}
+	tokens, err := e.DrawAll(t.Context(), requests)
+	if err != nil {
 		t.Fatal(err)
 	}
-	var r ran
-	end := newEnding(pair.Tokenizer, pair.EOS, stop, min(limit, pair.Target.Context()-len(prompt)))
-	if err := e.decode(t.Context(), coins, end, func(l *Loop) error {
-		kept := *l
-		kept.Drafted = slices.Clone(l.Drafted)
-		out := *l.Outcome
-		kept.Outcome = &out
-		r.loops = append(r.loops, kept)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
+	for i := range all {
+		all[i].tokens = tokens[i]
 	}
-	r.text, r.reason, r.stop = end.completion(), end.reason, end.stoppedBy
-	r.tokens = slices.Clone(e.tokens[len(prompt):])
-	return r
+	return all
 }
 
 func (r ran) String() string { return fmt.Sprintf("%v %s %q", r.tokens, r.reason, r.text) }

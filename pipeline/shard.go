@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -24,74 +25,150 @@ var (
 	errUTF8        = errors.New("the prompt is not valid UTF-8")
 )
 
-// decodeShard decodes every sample of every row of t into w. done is called
-// after each sample.
-func decodeShard(ctx context.Context, e *Engine, t *task, worker string, w writer, done func(*storage.Completion)) error {
-	for _, row := range t.rows {
-		for sample := range t.job.Samples {
-			c := storage.Completion{
-				Job: t.job.Name, Row: row.Row, RowID: row.ID, Sample: int32(sample),
-				Seed: t.job.Seed, Worker: worker,
-			}
-			err := e.complete(ctx, &t.job, row, &c, w)
-			if bad, ok := errors.AsType[rowError](err); ok {
-				c.FinishReason, c.Error = storage.FinishError, bad.Error()
-			} else if err != nil {
-				return fmt.Errorf("decode row %d sample %d: %w", row.Row, sample, err)
-			}
-			if err := w.AddCompletion(c); err != nil {
+// shardRun is a shard being decoded. Its samples begin in the order of rows and
+// end in any; they are written in the order in which they began, whatever else
+// was decoded meanwhile, so that the files of a shard are the same each time.
+type shardRun struct {
+	task    *task
+	worker  string
+	to      writer
+	done    func(*storage.Completion) // told of every sample, in the order of ends
+	samples []*sample                 // begun and not yet written, in order
+	begun   int                       // of all samples of the shard
+	written int
+
+	encoded int // row of the task that prompt is of; -1 before the first
+	prompt  []int32
+	bad     error // why the row has no prompt
+}
+
+// sample is one sample of one row on its way to the files.
+type sample struct {
+	completion storage.Completion
+	loops      []storage.Loop // while an earlier sample is not yet written
+	sum        tally
+	over       bool
+}
+
+func newShardRun(t *task, worker string, to writer, done func(*storage.Completion)) *shardRun {
+	return &shardRun{task: t, worker: worker, to: to, done: done, encoded: -1}
+}
+
+func (r *shardRun) total() int { return len(r.task.rows) * r.task.job.Samples }
+
+// pending reports whether there are samples that have not begun.
+func (r *shardRun) pending() bool { return r.begun < r.total() }
+
+// finished reports whether every sample is written.
+func (r *shardRun) finished() bool { return r.written == r.total() }
+
+// admit begins the next sample.
+func (r *shardRun) admit(e *Engine) error {
+	job, index := &r.task.job, r.begun/r.task.job.Samples
+	row, began := &r.task.rows[index], time.Now()
+	if index != r.encoded {
+		r.encoded = index
+		r.prompt, r.bad = e.encode(row)
+	}
+	s := &sample{completion: storage.Completion{
+		Job: job.Name, Row: row.Row, RowID: row.ID, Sample: int32(r.begun % job.Samples),
+		Seed: job.Seed, Worker: r.worker, PromptTokens: int32(len(r.prompt)),
+	}}
+	c := &s.completion
+	r.samples = append(r.samples, s)
+	r.begun++
+	c.PrefillNS = time.Since(began).Nanoseconds()
+	if r.bad != nil {
+		return r.end(s, &Sequence{Err: r.bad})
+	}
+	err := e.Admit(Request{
+		Prompt: r.prompt, Stop: job.Stop, Limit: job.MaxNewTokens,
+		Coins: spec.Coins{Seed: job.Seed, Row: uint64(row.Row), Sample: uint32(c.Sample)},
+		Loop:  func(l *Loop) error { return r.loop(e, s, l) },
+		Done:  func(done *Sequence) error { return r.end(s, done) },
+	})
+	if err != nil {
+		return fmt.Errorf("decode row %d sample %d: %w", c.Row, c.Sample, err)
+	}
+	return nil
+}
+
+// loop takes one loop of a sample.
+func (r *shardRun) loop(e *Engine, s *sample, l *Loop) error {
+	c := &s.completion
+	s.sum.add(l)
+	c.DraftNS += l.Draft.Nanoseconds()
+	c.ScoreNS += l.Score.Nanoseconds()
+	c.SampleNS += l.Sample.Nanoseconds()
+	c.Drafted += int32(len(l.Drafted))
+	c.Accepted += int32(l.Accepted)
+	c.Loops++
+	record := e.record(c, l)
+	if s == r.samples[0] {
+		return r.to.AddLoop(record)
+	}
+	s.loops = append(s.loops, keep(record))
+	return nil
+}
+
+// end takes the end of a sample and writes what need not wait any longer.
+func (r *shardRun) end(s *sample, done *Sequence) error {
+	c := &s.completion
+	c.Tokens = slices.Clone(done.Tokens)
+	c.CompletionTokens = int32(len(c.Tokens))
+	c.Completion, c.FinishReason, c.StopReason = done.Text, done.Reason, done.Stop
+	if done.Err != nil {
+		c.FinishReason, c.StopReason, c.Error = storage.FinishError, "", done.Err.Error()
+	}
+	c.PrefillNS += done.Prefill.Nanoseconds()
+	c.DecodeNS = done.Decode.Nanoseconds()
+	c.TotalNS = c.PrefillNS + c.DecodeNS
+	c.LatencyNS = done.Latency.Nanoseconds()
+	if err := s.sum.check(c); err != nil {
+		return fmt.Errorf("row %d sample %d: %w", c.Row, c.Sample, err)
+	}
+	s.over = true
+	if r.done != nil {
+		r.done(c)
+	}
+	for len(r.samples) > 0 {
+		first := r.samples[0]
+		for i := range first.loops {
+			if err := r.to.AddLoop(first.loops[i]); err != nil {
 				return err
 			}
-			done(&c)
+		}
+		first.loops = nil
+		if !first.over {
+			return nil
+		}
+		if err := r.to.AddCompletion(first.completion); err != nil {
+			return err
+		}
+		r.samples = r.samples[1:]
+		r.written++
+	}
+	return nil
+}
+
+// decodeShard decodes a shard alone.
+func decodeShard(ctx context.Context, e *Engine, r *shardRun) error {
+	for !r.finished() {
+		for r.pending() && e.Free() > 0 {
+			if err := r.admit(e); err != nil {
+				e.Drop()
+				return err
+			}
+		}
+		if err := e.Step(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// complete decodes one sample of one row into c and logs its loops.
-func (e *Engine) complete(ctx context.Context, job *Job, row storage.ShardRow, c *storage.Completion, w writer) error {
-	began := time.Now()
-	defer func() { c.TotalNS = time.Since(began).Nanoseconds() }()
-
-	prompt, err := e.encode(row)
-	if err != nil {
-		return rowError{err}
-	}
-	c.PromptTokens = int32(len(prompt))
-	if err := e.begin(ctx, prompt); err != nil {
-		return err
-	}
-	prefilled := time.Now()
-	c.PrefillNS = prefilled.Sub(began).Nanoseconds()
-	defer func() { c.DecodeNS = time.Since(prefilled).Nanoseconds() }()
-
-	coins := spec.Coins{Seed: job.Seed, Row: uint64(row.Row), Sample: uint32(c.Sample)}
-	end := newEnding(e.pair.Tokenizer, e.pair.EOS, job.Stop, min(job.MaxNewTokens, e.pair.Target.Context()-len(prompt)))
-	var sum tally
-	err = e.decode(ctx, coins, end, func(l *Loop) error {
-		sum.add(l)
-		c.DraftNS += l.Draft.Nanoseconds()
-		c.ScoreNS += l.Score.Nanoseconds()
-		c.SampleNS += l.Sample.Nanoseconds()
-		c.Drafted += int32(len(l.Drafted))
-		c.Accepted += int32(l.Accepted)
-		c.Loops++
-		return w.AddLoop(e.record(c, l))
-	})
-	if err != nil { // a loop that failed may have left drafted tokens behind
-		e.tokens = e.tokens[:len(prompt)+sum.tokens()]
-	}
-	c.Tokens = append([]int32(nil), e.tokens[len(prompt):]...)
-	c.CompletionTokens = int32(len(c.Tokens))
-	c.Completion, c.FinishReason, c.StopReason = end.completion(), end.reason, end.stoppedBy
-	if wrong := sum.check(c); wrong != nil {
-		return wrong
-	}
-	return err
-}
-
 // encode turns a row's prompt into tokens, or says why it cannot be one.
-func (e *Engine) encode(row storage.ShardRow) ([]int32, error) {
+func (e *Engine) encode(row *storage.ShardRow) ([]int32, error) {
 	switch {
 	case row.Null:
 		return nil, errNullPrompt
@@ -113,11 +190,11 @@ func (e *Engine) encode(row storage.ShardRow) ([]int32, error) {
 	return prompt, nil
 }
 
-// record makes the log's row of a loop.
+// record makes the log's row of a loop. It shares the loop's memory.
 func (e *Engine) record(c *storage.Completion, l *Loop) storage.Loop {
 	r := storage.Loop{
 		Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: c.Loops - 1,
-		Position: int32(l.Position), K: int32(l.K), Drafted: l.Drafted,
+		Position: int32(l.Position), K: int32(l.K), Lanes: int32(l.Lanes), Drafted: l.Drafted,
 		P: l.P, Q: l.Q, Below: l.Below, Overlap: l.Overlap, Coins: l.Coins,
 		Accepted: int32(l.Accepted), Token: l.Token, Kind: string(l.Kind), Emitted: int32(l.Emitted),
 		DraftNS: l.Draft.Nanoseconds(), ScoreNS: l.Score.Nanoseconds(), SampleNS: l.Sample.Nanoseconds(),
@@ -125,6 +202,15 @@ func (e *Engine) record(c *storage.Completion, l *Loop) storage.Loop {
 	if e.settings.Sampling.Greedy() {
 		margin := l.Margin
 		r.Margin = &margin
+	}
+	return r
+}
+
+// keep gives a row of the log memory of its own.
+func keep(r storage.Loop) storage.Loop {
+	r.Drafted = slices.Clone(r.Drafted)
+	for _, list := range []*[]float64{&r.P, &r.Q, &r.Below, &r.Overlap, &r.Coins} {
+		*list = slices.Clone(*list)
 	}
 	return r
 }

@@ -66,7 +66,7 @@ func TestFailedRowsKeepWhatWasDecided(t *testing.T) {
 		for row, prompt := range []string{"ba", "abb", "aa", "bab", "b", "ab"} {
 			rows = append(rows, storage.ShardRow{Row: int64(row), Prompt: []byte(prompt)})
 		}
-		if err := decodeShard(t.Context(), e, testTask(SpS, rows...), "w", &log, func(*storage.Completion) {}); err != nil {
+		if err := decodeShard(t.Context(), e, newShardRun(testTask(SpS, rows...), "w", &log, nil)); err != nil {
 			t.Fatal(err)
 		}
 		failed := 0

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"time"
-
-	"github.com/draftmill/draftmill/storage"
 )
 
 // Worker takes shards from a queue, decodes them and commits their files.
@@ -22,6 +19,8 @@ type Worker struct {
 	// Out, when not empty, goes before the place in the shard: the folder that
 	// holds the jobs' folders.
 	Out         string
+	Lanes       int            // sequences decoded together; 0: one
+	AutoLanes   bool           // Lanes is the most, see Settings
 	MaxAttempts int            // deliveries of one shard before it is set aside
 	Report      func(Progress) // may be nil
 	Log         *slog.Logger
@@ -41,24 +40,112 @@ type Progress struct {
 	Shards   int64  `json:"shards"`  // committed
 }
 
-// Run takes shards until drain ends, finishing the one in hand, or until ctx
-// ends, giving it back. It returns nil after a drain and the queue's error when
+// Run takes shards until drain ends, finishing those in hand, or until ctx
+// ends, giving them back. It returns nil after a drain and the queue's error when
 // that fails for good.
+//
+// A shard is asked for when those in hand leave lanes free, and looked for
+// between loops; only a worker with empty hands waits for one.
 func (w *Worker) Run(ctx, drain context.Context) error {
 	s := &session{worker: w}
 	defer s.close()
+	f := newFetcher(ctx, drain, w.Source)
+	defer func() {
+		if d := f.close(); d != nil {
+			_ = w.settle(ctx, d, errUnwanted)
+		}
+	}()
 	for {
-		d, err := w.Source.Next(drain)
-		if err != nil {
-			if drain.Err() != nil || ctx.Err() != nil {
+		if ctx.Err() != nil {
+			s.drop(ctx, ctx.Err())
+			return ctx.Err()
+		}
+		if drain.Err() != nil && s.held != nil { // it has not begun
+			d := s.held
+			s.held = nil
+			s.settle(ctx, d, errUnwanted)
+		}
+		s.begin(ctx)
+		if s.hungry() {
+			d, err := f.next(len(s.shards) == 0)
+			switch {
+			case d != nil:
+				s.take(ctx, d)
+				continue
+			case err != nil && len(s.shards) > 0: // finish them first
+			case err != nil && (drain.Err() != nil || ctx.Err() != nil):
 				return ctx.Err()
+			case err != nil:
+				return fmt.Errorf("take a shard from the queue: %w", err)
 			}
-			return fmt.Errorf("take a shard from the queue: %w", err)
 		}
-		if err := w.settle(ctx, d, s.handle(ctx, d)); err != nil {
-			w.Log.Warn("shard not settled; it will be delivered again", "shard", d.Key(), "err", err)
-		}
+		s.step(ctx)
 	}
+}
+
+// errUnwanted gives a shard back that came when no more were wanted.
+var errUnwanted = errors.New("the worker has stopped")
+
+// fetcher asks a source for one shard at a time, beside the decoding.
+type fetcher struct {
+	source Source
+	ctx    context.Context //nolint:containedctx // of the fetches under way
+	cancel context.CancelFunc
+	under  bool
+	came   chan fetched
+	err    error // of the source, for good
+}
+
+type fetched struct {
+	delivery Delivery
+	err      error
+}
+
+// newFetcher makes a fetcher whose fetches end with either context.
+func newFetcher(ctx, drain context.Context, source Source) *fetcher {
+	f := &fetcher{source: source, came: make(chan fetched, 1)}
+	f.ctx, f.cancel = context.WithCancel(drain)
+	context.AfterFunc(ctx, f.cancel)
+	return f
+}
+
+// next returns a shard, nil if none has come yet and it is not to wait, or the
+// error that ended the source or its context.
+func (f *fetcher) next(wait bool) (Delivery, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if !f.under {
+		f.under = true
+		go func() {
+			d, err := f.source.Next(f.ctx)
+			f.came <- fetched{d, err}
+		}()
+	}
+	if wait {
+		return f.receive(<-f.came)
+	}
+	select {
+	case r := <-f.came:
+		return f.receive(r)
+	default:
+		return nil, nil
+	}
+}
+
+func (f *fetcher) receive(r fetched) (Delivery, error) {
+	f.under, f.err = false, r.err
+	return r.delivery, r.err
+}
+
+// close ends the fetch under way and returns the shard that it brought after
+// all.
+func (f *fetcher) close() Delivery {
+	f.cancel()
+	if !f.under {
+		return nil
+	}
+	return (<-f.came).delivery
 }
 
 // settleTimeout bounds the talk with the queue after the work is done; it does
@@ -67,7 +154,7 @@ const settleTimeout = 20 * time.Second
 
 // settle tells the queue what became of a delivery.
 func (w *Worker) settle(ctx context.Context, d Delivery, err error) error {
-	stopping := ctx.Err() != nil
+	stopping := ctx.Err() != nil || errors.Is(err, errUnwanted)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	switch {
@@ -83,114 +170,6 @@ func (w *Worker) settle(ctx context.Context, d Delivery, err error) error {
 		w.Log.Warn("shard failed; retrying", "shard", d.Key(), "attempt", d.Attempt(), "in", delay, "err", err)
 		return d.Retry(ctx, delay)
 	}
-}
-
-// session is what a worker keeps from one shard to the next: the engines of
-// one job, one for each mode.
-type session struct {
-	worker  *Worker
-	job     string // the specification that the engines are for
-	engines map[Mode]*Engine
-	release []func()
-}
-
-// handle decodes and commits the shard of one delivery.
-func (s *session) handle(ctx context.Context, d Delivery) error {
-	t, err := decodeTask(d.Data())
-	if err != nil {
-		return err
-	}
-	out := t.place.Out
-	if s.worker.Out != "" {
-		out = s.worker.Out
-	}
-	job, err := storage.OpenJob(filepath.Join(out, t.job.Name))
-	if err != nil {
-		return err
-	}
-	if done, err := job.Committed(string(t.mode), t.shard); err != nil {
-		return err
-	} else if !done {
-		if err := s.decode(ctx, t, job); err != nil {
-			return err
-		}
-	}
-	// Whoever commits the last shard completes the job.
-	if _, err := job.Finalize(); err != nil && !errors.Is(err, storage.ErrNoPlan) {
-		return err
-	}
-	s.worker.report(Progress{Job: t.job.Name, Mode: t.mode, Shards: 1})
-	return nil
-}
-
-// decode decodes a shard and commits it, or leaves nothing.
-func (s *session) decode(ctx context.Context, t *task, job *storage.Job) error {
-	e, err := s.engine(ctx, t)
-	if err != nil {
-		return err
-	}
-	w, err := job.NewShardWriter(string(t.mode), t.shard)
-	if err != nil {
-		return err
-	}
-	err = decodeShard(ctx, e, t, s.worker.Name, w, func(c *storage.Completion) {
-		p := Progress{
-			Job: t.job.Name, Mode: t.mode, Samples: 1,
-			Tokens: int64(c.CompletionTokens), Drafted: int64(c.Drafted), Accepted: int64(c.Accepted),
-			BusyNS: c.TotalNS,
-		}
-		if c.FinishReason == storage.FinishError {
-			p.Errors = 1
-		}
-		s.worker.report(p)
-	})
-	if err != nil {
-		return errors.Join(err, w.Abort())
-	}
-	_, err = w.Commit() // losing to another worker is as good as winning
-	return err
-}
-
-// engine returns the engine for the task's job and mode.
-func (s *session) engine(ctx context.Context, t *task) (*Engine, error) {
-	spec, err := t.job.Spec()
-	if err != nil {
-		return nil, err
-	}
-	if s.job != string(spec) {
-		s.close()
-		s.job, s.engines = string(spec), map[Mode]*Engine{}
-	}
-	if e := s.engines[t.mode]; e != nil {
-		return e, nil
-	}
-	pair, release, err := s.worker.Open(ctx, &t.job, t.place, t.mode)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := t.job.Settings(t.mode)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	e, err := NewEngine(pair, settings)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	s.engines[t.mode] = e
-	s.release = append(s.release, release)
-	return e, nil
-}
-
-func (s *session) close() {
-	for _, e := range s.engines {
-		e.Close()
-	}
-	for _, release := range s.release {
-		release()
-	}
-	s.job, s.engines, s.release = "", nil, nil
 }
 
 func (w *Worker) report(p Progress) {

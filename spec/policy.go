@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Policy chooses the lookahead of the loops of one sequence after another. An
-// engine has one; it is used by one goroutine at a time.
+// Policy chooses the lookahead of an engine's loops. A loop drafts for a batch
+// of sequences, each in its lane, and is over for all of them at once, so that
+// they have one lookahead. It is used by one goroutine at a time.
 //
 // Speculative sampling keeps the target's law for every K, so that any policy
 // may choose any K, under one condition: whether a token is drafted and
@@ -27,29 +28,39 @@ import (
 //     is accepted or recovered to a draw from q; and where position t is not
 //     drafted, the bonus token is a draw from q.
 type Policy interface {
-	// Begin starts a sequence. lag is how many tokens the drafter would have
-	// to be fed before it can draft; Begin reports whether to feed them now.
-	Begin(lag int) bool
-	// Next returns how many tokens the next loop is to draft, at most room, the
-	// number of tokens that it can make use of.
-	Next(room, lag int) int
-	// More reports whether to go on drafting after a token that had
-	// probability p. No token is withdrawn by it.
+	// Begin starts a sequence in a lane, whose Lag is set, and reports whether
+	// to feed the drafter at once.
+	Begin(l *Lane) bool
+	// Next returns how many tokens the next loop of these lanes is to draft.
+	// Lanes with less room draft less.
+	Next(lanes []*Lane) int
+	// More reports whether to go on drafting for a sequence after a token that
+	// had probability p. No token is withdrawn by it.
 	More(p float64) bool
-	// Observe takes what the loop that Next was asked for has shown.
-	Observe(Round)
+	// Observe takes what the loop that Next was asked for has shown: in the
+	// lanes, and in times.
+	Observe(lanes []*Lane, r Round)
 }
 
-// Round is what one loop has shown to a [Policy].
-type Round struct {
-	Drafted  int // tokens
+// Lane is one sequence to a [Policy].
+type Lane struct {
+	Lag  int // tokens that the drafter would have to be fed before it can draft
+	Room int // tokens that the next loop can make use of
+
+	Drafted  int // by the loop
 	Accepted int // of them
 	Emitted  int // tokens, the target's own included
 
-	Fed     int           // tokens that the drafter had to catch up on
+	own    acceptance // of this sequence
+	tokens int        // of this sequence
+}
+
+// Round is how long the parts of one loop took, for all lanes together.
+type Round struct {
+	Fed     int           // tokens that drafters had to catch up on
 	Feeding time.Duration // what that took
 	Draft   time.Duration // what drafting took beyond it
-	Verify  time.Duration // what scoring Drafted+1 tokens and verifying took
+	Verify  time.Duration // what scoring and verifying took
 }
 
 // Kinds of lookahead.
@@ -82,13 +93,18 @@ func ParseLookahead(s string) (Lookahead, error) {
 	return Lookahead{}, fmt.Errorf("lookahead %q is none of fixed, auto and confidence:X", s)
 }
 
-// Policy makes a policy that drafts at most k tokens a loop.
-func (l Lookahead) Policy(k int) Policy {
-	switch l.Kind {
-	case AutoLookahead:
-		return NewAuto(k)
-	case ConfidenceLookahead:
+// Policy makes a policy for batches of up to so many lanes that drafts at most
+// k tokens a loop. With choose it is one that knows [Auto.Width] too.
+func (l Lookahead) Policy(k, lanes int, choose bool) Policy {
+	switch {
+	case l.Kind == AutoLookahead:
+		return NewAuto(lanes, 0, k)
+	case l.Kind == ConfidenceLookahead && choose:
+		return wideConfidence{NewAuto(lanes, k, k), l.Threshold}
+	case l.Kind == ConfidenceLookahead:
 		return confidence{fixed(k), l.Threshold}
+	case choose:
+		return NewAuto(lanes, k, k)
 	}
 	return fixed(k)
 }
@@ -97,10 +113,10 @@ func (l Lookahead) Policy(k int) Policy {
 // constant, and room counts lengths that are known before the loop.
 type fixed int
 
-func (k fixed) Begin(int) bool       { return true }
-func (k fixed) Next(room, _ int) int { return min(int(k), room) }
-func (k fixed) More(float64) bool    { return true }
-func (k fixed) Observe(Round)        {}
+func (k fixed) Begin(*Lane) bool       { return true }
+func (k fixed) Next([]*Lane) int       { return int(k) }
+func (k fixed) More(float64) bool      { return true }
+func (k fixed) Observe([]*Lane, Round) {}
 
 // confidence stops drafting once a token was drawn to which the draft gave less
 // than a threshold. It is lossless because that token stays: only whether a
@@ -111,3 +127,11 @@ type confidence struct {
 }
 
 func (c confidence) More(p float64) bool { return p >= c.threshold }
+
+// wideConfidence is confidence where the number of lanes is to be chosen.
+type wideConfidence struct {
+	*Auto
+	threshold float64
+}
+
+func (c wideConfidence) More(p float64) bool { return p >= c.threshold }

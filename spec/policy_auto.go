@@ -6,38 +6,36 @@ import (
 )
 
 // Auto chooses the lookahead that promises most tokens per unit of time, 0
-// included. It compares, for every K up to its maximum,
+// included. For a batch of n lanes it compares, for every K up to its maximum,
 //
-//	E(K) / T(K),  E(K) = 1 + a1 + a1 a2 + .. + a1 .. aK,  T(K) = draft(K) + verify(K),
+//	sum over lanes of E(K) / T(n, K),  E(K) = 1 + a1 + a1 a2 + .. + a1 .. aK,
+//	T(n, K) = draft(n, K) + verify(n, K),
 //
 // with running estimates of a_t, the chance that position t is accepted once
-// verification has come to it, and of both times, which are measured while
-// running: what drafted and scored tokens cost depends on the models, the
-// machine, the context and on who else uses the processor.
+// verification has come to it, for every sequence, and of both times: what
+// drafted and scored tokens cost depends on the models, the machine, the
+// context and on who else uses the processor. The costs are measured once
+// before the first loop ([Auto.Measured]), and go on being measured.
 //
 // It is lossless because K is chosen before the loop draws (see [Policy]).
 // Which tokens come out depends on the clock, through the K chosen; their law
 // does not.
 //
-// What is best now has to be held against what it may be missing. Auto keeps a
-// purse into which every loop pays exploreShare of its time, and tries another
-// K when the purse covers what the attempt is expected to lose. So a draft
-// that is of no use costs no more than that share, however slow it is, and one
-// that has become useful is found out.
+// Acceptance shows only where something is drafted. Auto keeps a purse into
+// which every loop pays exploreShare of its time, and drafts one token more
+// than it thinks best when the purse covers what that is expected to lose. So a
+// draft that is of no use costs no more than that share, however slow it is, and
+// one that has become useful is found out.
 type Auto struct {
-	max    int
-	verify curve // by the number of drafted tokens, 0 to max
-	draft  curve // likewise; draft(0) = 0
-	feed   ratio // time per token that the drafter lags behind
-	length ratio // tokens per sequence
-
-	engine acceptance // over all sequences
-	own    acceptance // of this one
-	tokens int        // of this one
+	least, most int
+	verify      *costs
+	draft       *costs
+	feed        mean // time per token that the drafter lags behind
+	length      mean // tokens per sequence
+	engine      acceptance
 
 	purse   float64 // nanoseconds that attempts may lose
 	attempt attempt // the loop under way, if it is one
-	turn    int     // which attempt is next
 	since   int     // loops since the last one
 }
 
@@ -52,79 +50,100 @@ const (
 	// exploreShare is the part of the time that attempts may lose.
 	exploreShare = 0.005
 	// attemptEvery is the least number of loops from one attempt to the next.
-	attemptEvery = 8
+	attemptEvery = 16
 	// unknownLength stands for a sequence's length before one has ended.
 	unknownLength = 128
+	// lengthMemory bounds the number of sequences that their mean length is of.
+	lengthMemory = 1 - 1.0/128
 )
 
-// NewAuto returns a policy that drafts at most k tokens a loop and has not
-// seen any.
-func NewAuto(k int) *Auto {
-	a := &Auto{max: k, verify: newCurve(k), draft: newCurve(k), engine: newAcceptance(k), own: newAcceptance(k)}
-	a.draft.pin(0, 0)
-	return a
+// NewAuto returns a policy for up to so many lanes that drafts at least least
+// and at most most tokens a loop. Where the two are equal it chooses nothing
+// but [Auto.Width].
+func NewAuto(lanes, least, most int) *Auto {
+	return &Auto{
+		least: least, most: most,
+		verify: newCosts(lanes, most), draft: newCosts(lanes, most), engine: newAcceptance(most),
+	}
 }
+
+// Measured takes, before the first loop, what drafting k tokens for so many
+// lanes takes, and what scoring and verifying them does. Cells that nobody
+// measures are interpolated; of several measurements of a cell the least counts.
+func (a *Auto) Measured(lanes, k int, draft, verify time.Duration) {
+	a.draft.measured(lanes, 0, 0)
+	a.draft.measured(lanes, k, float64(draft))
+	a.verify.measured(lanes, k, float64(verify))
+}
+
+// Ready ends the measurements.
+func (a *Auto) Ready() {
+	a.draft.interpolate()
+	a.verify.interpolate()
+}
+
+// Fixed reports whether there is one lookahead only.
+func (a *Auto) Fixed() bool { return a.least == a.most }
 
 // Begin implements [Policy]: the drafter is fed at once where the first loop
 // would draft although it had to pay for that.
-func (a *Auto) Begin(lag int) bool {
-	if a.tokens > 0 {
-		a.length.add(float64(a.tokens), 1)
+func (a *Auto) Begin(l *Lane) bool {
+	if l.tokens > 0 {
+		a.length.sum = lengthMemory*a.length.sum + float64(l.tokens)
+		a.length.weight = lengthMemory*a.length.weight + 1
 	}
-	a.tokens = 0
-	a.own.clear()
-	k, _ := a.best(math.MaxInt32, lag)
+	l.tokens = 0
+	if l.own.tried == nil {
+		l.own = newAcceptance(a.most)
+	}
+	l.own.clear()
+	room := l.Room
+	l.Room = math.MaxInt32
+	k, _ := a.best([]*Lane{l})
+	l.Room = room
 	return k > 0
 }
 
 // Next implements [Policy].
-func (a *Auto) Next(room, lag int) int {
+func (a *Auto) Next(lanes []*Lane) int {
 	a.attempt = attempt{}
-	if room <= 0 {
-		return 0
-	}
-	k, rate := a.best(room, lag)
+	k, rate := a.best(lanes)
 	a.since++
-	if !a.verify.known(0) && a.since > 1 { // what all else is held against
-		a.since = 0
-		return 0
+	room := 0
+	for _, l := range lanes {
+		room = max(room, l.Room)
 	}
-	if a.since < attemptEvery {
-		return k
+	if more := k + 1; a.since >= attemptEvery && more <= min(room, a.most) {
+		worth, t := a.promise(lanes, more)
+		if worth /= rate; t-worth <= a.purse { // else save up for it
+			a.attempt = attempt{under: true, worth: worth, time: t}
+			a.since = 0
+			k = more
+		}
 	}
-	other, ok := a.other(k, min(room, a.max))
-	if !ok {
-		return k
-	}
-	t := a.time(other)
-	if other > 0 {
-		t += a.feed.mean() * float64(lag)
-	}
-	worth := a.expected(other) / rate
-	if t-worth > a.purse {
-		return k // and save up for it
-	}
-	a.attempt = attempt{under: true, worth: worth, time: t}
-	a.turn++
-	a.since = 0
-	return other
+	return k
 }
 
 // More implements [Policy]: K is settled before the loop.
 func (a *Auto) More(float64) bool { return true }
 
 // Observe implements [Policy].
-func (a *Auto) Observe(r Round) {
-	a.tokens += r.Emitted
-	a.engine.observe(r, engineMemory)
-	a.own.fade(sequenceMemory)
-	a.own.observe(r, 1)
-	if r.Drafted <= a.max {
-		a.verify.add(r.Drafted, float64(r.Verify))
-		a.draft.add(r.Drafted, float64(r.Draft))
+func (a *Auto) Observe(lanes []*Lane, r Round) {
+	drafted := 0
+	for _, l := range lanes {
+		l.tokens += l.Emitted
+		a.engine.observe(l.Drafted, l.Accepted, engineMemory)
+		l.own.fade(sequenceMemory)
+		l.own.observe(l.Drafted, l.Accepted, 1)
+		drafted = max(drafted, l.Drafted)
+	}
+	a.verify.add(len(lanes), drafted, float64(r.Verify))
+	if drafted > 0 {
+		a.draft.add(len(lanes), drafted, float64(r.Draft))
 	}
 	if r.Fed > 0 {
-		a.feed.add(float64(r.Feeding), float64(r.Fed))
+		a.feed.sum = costMemory*a.feed.sum + float64(r.Feeding)
+		a.feed.weight = costMemory*a.feed.weight + float64(r.Fed)
 	}
 	t := float64(r.Feeding + r.Draft + r.Verify)
 	a.purse += exploreShare * t
@@ -134,56 +153,74 @@ func (a *Auto) Observe(r Round) {
 }
 
 // best returns the lookahead of the highest rate, and the rate, in tokens per
-// nanosecond. Feeding a drafter that lags is paid off over the tokens that the
-// sequence still expects.
-func (a *Auto) best(room, lag int) (k int, rate float64) {
-	left := float64(unknownLength)
-	if a.length.weight > 0 {
-		left = a.length.mean()
+// nanosecond.
+func (a *Auto) best(lanes []*Lane) (k int, rate float64) {
+	room := 0
+	for _, l := range lanes {
+		room = max(room, l.Room)
 	}
-	left = min(max(left-float64(a.tokens), left/4), float64(room+1))
-	feeding := a.feed.mean() * float64(lag) / left // per token
-
-	// Costs that nobody has measured are guessed low, so that they will be;
-	// only not many tokens beyond the measured ones at a time.
-	reach := min(a.max, room, max(1, 4*a.verify.last()))
-	rate = 1 / a.time(0)
-	for n := 1; n <= reach; n++ {
-		e := a.expected(n)
-		if r := e / (a.time(n) + feeding*e); r > rate {
+	k = -1
+	for n := min(a.least, room); n <= min(a.most, room); n++ {
+		tokens, time := a.promise(lanes, n)
+		if r := tokens / time; k < 0 || r > rate {
 			k, rate = n, r
 		}
 	}
-	return k, rate
+	return max(0, k), rate
 }
 
-// other is the next lookahead to try beside the best: one more, none, one
-// less, in turn, so that no estimate that the choice rests on grows old.
-func (a *Auto) other(k, room int) (int, bool) {
-	for range 3 {
-		n := [...]int{k + 1, 0, k - 1}[a.turn%3]
-		if n >= 0 && n <= room && n != k {
-			return n, true
-		}
-		a.turn++
-	}
-	return k, false
-}
-
-// time is what a loop of k drafted tokens is expected to take, in nanoseconds.
-func (a *Auto) time(k int) float64 { return max(1, a.draft.at(k)+a.verify.at(k)) }
-
-// expected is how many tokens a loop of k drafted tokens is expected to give.
-func (a *Auto) expected(k int) float64 {
-	e, reached := 1.0, 1.0
+// promise is how many tokens a loop with lookahead k is expected to give, and
+// how long it is expected to take. Feeding a drafter that lags is paid off over
+// the tokens that the sequence still expects.
+func (a *Auto) promise(lanes []*Lane, k int) (tokens, time float64) {
+	time = max(1, a.draft.at(len(lanes), k)+a.verify.at(len(lanes), k))
 	pooled := a.engine.pooled()
-	for t := range k {
-		reached *= a.own.at(t, a.engine.at(t, pooled, enginePrior), sequencePrior)
-		e += reached
+	for _, l := range lanes {
+		most := min(k, l.Room)
+		e, reached := 1.0, 1.0
+		for t := range most {
+			reached *= l.own.at(t, a.engine.at(t, pooled, enginePrior), sequencePrior)
+			e += reached
+		}
+		tokens += e
+		if most > 0 && l.Lag > 0 && a.feed.weight > 0 {
+			left := float64(unknownLength)
+			if a.length.weight > 0 {
+				left = a.length.sum / a.length.weight
+			}
+			left = min(max(left-float64(l.tokens), left/4), float64(l.Room)+1)
+			time += a.feed.sum / a.feed.weight * float64(l.Lag) * min(1, e/left)
+		}
 	}
-	return e
+	return tokens, time
 }
 
-// Time returns what the policy has measured a loop of k drafted tokens to
-// take, or guesses by those that it has measured.
-func (a *Auto) Time(k int) time.Duration { return time.Duration(a.time(k)) }
+// Width is how many of at most most lanes give most tokens per unit of time,
+// with the lookahead that is best for them.
+func (a *Auto) Width(most int) int {
+	best, width := 0.0, 1
+	pooled := a.engine.pooled()
+	for lanes := 1; lanes <= min(most, a.verify.lanes); lanes++ {
+		e, reached := 1.0, 1.0
+		for k := range a.most + 1 {
+			if k > 0 {
+				reached *= a.engine.at(k-1, pooled, enginePrior)
+				e += reached
+			}
+			if k < a.least {
+				continue
+			}
+			// More lanes have to be worth their memory.
+			if rate := float64(lanes) * e / max(1, a.draft.at(lanes, k)+a.verify.at(lanes, k)); rate > 1.01*best {
+				best, width = rate, lanes
+			}
+		}
+	}
+	return width
+}
+
+// Time returns what a loop of so many lanes that drafts k tokens is expected to
+// take.
+func (a *Auto) Time(lanes, k int) time.Duration {
+	return time.Duration(a.draft.at(lanes, k) + a.verify.at(lanes, k))
+}

@@ -11,7 +11,9 @@ const (
 )
 
 // A Completion is one sample of one row: a row of the completions table.
-// Times are nanoseconds, counts are of this sample alone.
+// Times are nanoseconds, counts are of this sample alone. Where sequences shared
+// a forward pass, each has its part of the time that the pass took, so that the
+// times of all completions add up to the time that was spent.
 type Completion struct {
 	Job              string
 	Row              int64   // index of the row in the dataset, from 0: the key, with Sample
@@ -32,7 +34,8 @@ type Completion struct {
 	DraftNS          int64 // of DecodeNS: draft model and its sampling
 	ScoreNS          int64 // of DecodeNS: target model
 	SampleNS         int64 // of DecodeNS: distributions, verification, coins
-	TotalNS          int64 // the whole sample
+	TotalNS          int64 // the whole sample: PrefillNS + DecodeNS
+	LatencyNS        int64 // from its beginning to its end, what others took meanwhile included
 	Seed             uint64
 	Worker           string // who decoded it
 }
@@ -60,6 +63,7 @@ var completionTable = &table[Completion]{
 		int64Column("score_ns", func(c *Completion) *int64 { return &c.ScoreNS }),
 		int64Column("sample_ns", func(c *Completion) *int64 { return &c.SampleNS }),
 		int64Column("total_ns", func(c *Completion) *int64 { return &c.TotalNS }),
+		int64Column("latency_ns", func(c *Completion) *int64 { return &c.LatencyNS }),
 		uint64Column("seed", func(c *Completion) *uint64 { return &c.Seed }),
 		labelColumn("worker", func(c *Completion) *string { return &c.Worker }),
 	},

@@ -20,6 +20,7 @@ type Loop struct {
 	Loop     int32     // from 0 within (Row, Sample)
 	Position int32     // absolute position, prompt included, of the first token that the loop decides
 	K        int32     // lookahead asked for; len(Drafted) <= K
+	Lanes    int32     // sequences that shared the loop's passes
 	Drafted  []int32   // token ids x~
 	P        []float64 // draft probability of each drafted token, len(Drafted)
 	Q        []float64 // target probability of each drafted token, len(Drafted)
@@ -30,7 +31,7 @@ type Loop struct {
 	Kind     string    // KindRecovered, KindBonus or KindNone
 	Emitted  int32     // tokens of this loop that are in the completion, after eos, stop or limit
 	Overlap  []float64 // sum over x of min(p(x), q(x)), at the position of each drafted token
-	DraftNS  int64
+	DraftNS  int64     // times of passes that lanes shared are divided by their number
 	ScoreNS  int64
 	SampleNS int64
 	Margin   *float64 // top-1 minus top-2 target logit at the last decided position; nil if unknown
@@ -45,6 +46,7 @@ var loopTable = &table[Loop]{
 		int32Column("loop", func(l *Loop) *int32 { return &l.Loop }),
 		int32Column("position", func(l *Loop) *int32 { return &l.Position }),
 		int32Column("k", func(l *Loop) *int32 { return &l.K }),
+		int32Column("lanes", func(l *Loop) *int32 { return &l.Lanes }),
 		int32sColumn("drafted", func(l *Loop) *[]int32 { return &l.Drafted }),
 		float64sColumn("p", func(l *Loop) *[]float64 { return &l.P }),
 		float64sColumn("q", func(l *Loop) *[]float64 { return &l.Q }),
