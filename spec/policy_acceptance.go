@@ -4,7 +4,7 @@ const (
 	// Observations are forgotten: the engine's count this much less with every
 	// one that follows at their position, a sequence's with every loop, so that
 	// one in which drafting was given up comes back to the engine's estimate.
-	engineMemory   = 1 - 1.0/256
+	engineMemory   = 1 - 1.0/128
 	sequenceMemory = 1 - 1.0/64
 
 	// A priori, drafted tokens are accepted with this chance, to which so many

@@ -85,6 +85,9 @@ func (a *Auto) Ready() {
 // Fixed reports whether there is one lookahead only.
 func (a *Auto) Fixed() bool { return a.least == a.most }
 
+// Most is the largest lookahead.
+func (a *Auto) Most() int { return a.most }
+
 // Begin implements [Policy]: the drafter is fed at once where the first loop
 // would draft although it had to pay for that.
 func (a *Auto) Begin(l *Lane) bool {
@@ -115,6 +118,9 @@ func (a *Auto) Next(lanes []*Lane) int {
 	}
 	if more := k + 1; a.since >= attemptEvery && more <= min(room, a.most) {
 		worth, t := a.promise(lanes, more)
+		for _, l := range lanes { // an attempt feeds for itself alone
+			t += a.feed.mean() * float64(l.Lag)
+		}
 		if worth /= rate; t-worth <= a.purse { // else save up for it
 			a.attempt = attempt{under: true, worth: worth, time: t}
 			a.since = 0
@@ -148,7 +154,7 @@ func (a *Auto) Observe(lanes []*Lane, r Round) {
 	t := float64(r.Feeding + r.Draft + r.Verify)
 	a.purse += exploreShare * t
 	if a.attempt.under {
-		a.purse -= max(0, min(t, outlier*a.attempt.time)-a.attempt.worth)
+		a.purse -= max(0, float64(r.Feeding)+min(float64(r.Draft+r.Verify), outlier*a.attempt.time)-a.attempt.worth)
 	}
 }
 
@@ -183,13 +189,13 @@ func (a *Auto) promise(lanes []*Lane, k int) (tokens, time float64) {
 			e += reached
 		}
 		tokens += e
-		if most > 0 && l.Lag > 0 && a.feed.weight > 0 {
+		if most > 0 && l.Lag > 0 {
 			left := float64(unknownLength)
 			if a.length.weight > 0 {
-				left = a.length.sum / a.length.weight
+				left = a.length.mean()
 			}
 			left = min(max(left-float64(l.tokens), left/4), float64(l.Room)+1)
-			time += a.feed.sum / a.feed.weight * float64(l.Lag) * min(1, e/left)
+			time += a.feed.mean() * float64(l.Lag) * min(1, e/left)
 		}
 	}
 	return tokens, time

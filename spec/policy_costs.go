@@ -20,6 +20,14 @@ type costs struct {
 // mean is a forgetful one.
 type mean struct{ sum, weight float64 }
 
+// mean is 0 before there is anything to take it over.
+func (m mean) mean() float64 {
+	if m.weight == 0 {
+		return 0
+	}
+	return m.sum / m.weight
+}
+
 const (
 	// costMemory bounds how many loops a cell's factor is remembered for, and
 	// costPrior is the weight of the factor of all cells beside it.
@@ -111,7 +119,7 @@ func (c *costs) level() float64 {
 	if c.all.weight == 0 {
 		return 1
 	}
-	return c.all.sum / c.all.weight
+	return c.all.mean()
 }
 
 // add takes what a loop has shown.

@@ -30,13 +30,17 @@ func TestParseLookahead(t *testing.T) {
 }
 
 func TestFixedAndConfidence(t *testing.T) {
-	fixed := spec.Lookahead{}.Policy(4)
-	if fixed.Next(10, 0) != 4 || fixed.Next(2, 100) != 2 || fixed.Next(0, 0) != 0 || !fixed.More(0) || !fixed.Begin(1000) {
+	one := []*spec.Lane{{Room: 10}}
+	fixed := spec.Lookahead{}.Policy(4, 1, false)
+	if fixed.Next(one) != 4 || !fixed.More(0) || !fixed.Begin(&spec.Lane{Lag: 1000}) {
 		t.Error("fixed is not")
 	}
-	sure := spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.5}.Policy(4)
-	if sure.Next(10, 0) != 4 || !sure.More(0.5) || sure.More(0.49) {
-		t.Error("confidence does not stop below its threshold")
+	for _, choose := range []bool{false, true} {
+		sure := spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.5}.Policy(4, 2, choose)
+		sure.Begin(one[0])
+		if sure.Next(one) != 4 || !sure.More(0.5) || sure.More(0.49) {
+			t.Error("confidence does not stop below its threshold")
+		}
 	}
 }
 
@@ -51,6 +55,7 @@ type world struct {
 	prompt int
 	noise  float64 // relative, of every measurement; besides, the clock runs on now and then while nothing is done
 	begun  func()  // at every sequence; may be nil
+	known  bool    // the policy has measured the costs before
 }
 
 // run lets a policy decode for so many loops and returns tokens and the time
@@ -71,11 +76,22 @@ func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent flo
 		return time.Duration(x)
 	}
 	var round spec.Round
+	lane := &spec.Lane{}
 	feed := func() {
 		if lag > 0 {
 			round.Fed, round.Feeding = lag, measured(w.feed*float64(lag))
 			lag = 0
 		}
+	}
+	if auto, ok := p.(*spec.Auto); ok && !w.known {
+		before := spent
+		for range 3 {
+			for k := range auto.Most() + 1 {
+				auto.Measured(1, k, measured(w.draft(k)), measured(w.verify(k)))
+			}
+		}
+		auto.Ready()
+		spent = before
 	}
 	for loop := range loops {
 		if left <= 0 {
@@ -83,27 +99,30 @@ func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent flo
 			if w.begun != nil {
 				w.begun()
 			}
-			if p.Begin(lag) {
+			lane.Lag = lag
+			if p.Begin(lane) {
 				feed()
 			}
 		}
-		k := p.Next(left-1, lag)
+		lane.Room, lane.Lag = left-1, lag
+		k := min(p.Next([]*spec.Lane{lane}), lane.Room)
 		ks[k]++
 		if k > 0 {
 			feed()
 			round.Draft = measured(w.draft(k))
 		}
-		round.Drafted, round.Verify = k, measured(w.verify(k))
-		for round.Accepted < k && r.Float64() < w.accept(loop, round.Accepted) {
-			round.Accepted++
+		round.Verify = measured(w.verify(k))
+		lane.Drafted, lane.Accepted = k, 0
+		for lane.Accepted < k && r.Float64() < w.accept(loop, lane.Accepted) {
+			lane.Accepted++
 		}
-		round.Emitted = round.Accepted + 1
+		lane.Emitted = lane.Accepted + 1
 		if k == 0 {
 			lag++
 		}
-		left -= round.Emitted
-		tokens += round.Emitted
-		p.Observe(round)
+		left -= lane.Emitted
+		tokens += lane.Emitted
+		p.Observe([]*spec.Lane{lane}, round)
 		round = spec.Round{}
 	}
 	return tokens, spent, ks
@@ -159,20 +178,20 @@ func TestAutoIsNearTheBest(t *testing.T) {
 				w.noise, w.length, w.prompt = noise, 120, 150
 				best, at, none := 0.0, 0, 0.0
 				for k := 0; k <= most; k++ {
-					v := w.speed(spec.Lookahead{}.Policy(k), loops)
+					v := w.speed(spec.Lookahead{}.Policy(k, 1, false), loops)
 					if k == 0 {
 						// No drafter, hence nothing to feed.
 						still := w
 						still.feed = 0
-						v = still.speed(spec.Lookahead{}.Policy(0), loops)
+						v = still.speed(spec.Lookahead{}.Policy(0, 1, false), loops)
 						none = v
 					}
 					if v > best {
 						best, at = v, k
 					}
 				}
-				auto := w.speed(spec.NewAuto(most), loops)
-				_, _, ks := w.run(spec.NewAuto(most), loops, 1)
+				auto := w.speed(spec.NewAuto(1, 0, most), loops)
+				_, _, ks := w.run(spec.NewAuto(1, 0, most), loops, 1)
 				t.Logf("auto %.4f of the best (K = %d), %.4f of none; K chosen %v", auto/best, at, auto/none, ks)
 				ofBest, ofNone := 0.97, 0.98
 				if noise > 0 { // on a machine whose clock says little
@@ -195,9 +214,9 @@ func TestAutoIsQuick(t *testing.T) {
 			w := world{accept: constant(alpha), draft: linear(0, 0.2*ms), verify: linear(2.2*ms, 0.08*ms), feed: 0.02 * ms, length: 47, prompt: 150, noise: noise}
 			best := 0.0
 			for k := range 9 {
-				best = max(best, w.speed(spec.Lookahead{}.Policy(k), 400))
+				best = max(best, w.speed(spec.Lookahead{}.Policy(k, 1, false), 400))
 			}
-			if auto := w.speed(spec.NewAuto(8), 400); auto < 0.92*best {
+			if auto := w.speed(spec.NewAuto(1, 0, 8), 400); auto < 0.92*best {
 				t.Errorf("alpha %v, noise %v: auto reaches %.3f of the best", alpha, noise, auto/best)
 			}
 		}
@@ -220,10 +239,11 @@ func TestAutoFollowsChanges(t *testing.T) {
 	}
 	still := w
 	still.feed = 0
-	policy, none := spec.NewAuto(8), still.speed(spec.Lookahead{}.Policy(0), 30000)
+	policy, none := spec.NewAuto(1, 0, 8), still.speed(spec.Lookahead{}.Policy(0, 1, false), 30000)
 	for phase := range 8 { // each state of the draft for two of them
 		first := phase * 1500
 		shifted := w
+		shifted.known = phase > 0
 		shifted.accept = func(loop, t int) float64 { return w.accept(first+loop, t) }
 		tokens, spent, ks := shifted.run(policy, 1500, uint64(phase))
 		speed := float64(tokens) / spent / none
@@ -247,10 +267,10 @@ func TestAutoTellsSequencesApart(t *testing.T) {
 	best := 0.0
 	for k := range 9 {
 		sequence = -1
-		best = max(best, w.speed(spec.Lookahead{}.Policy(k), 5000))
+		best = max(best, w.speed(spec.Lookahead{}.Policy(k, 1, false), 5000))
 	}
 	sequence = -1
-	if auto := w.speed(spec.NewAuto(8), 5000); auto < 1.1*best {
+	if auto := w.speed(spec.NewAuto(1, 0, 8), 5000); auto < 1.1*best {
 		t.Errorf("auto reaches %.3f of the best fixed lookahead", auto/best)
 	} else {
 		t.Logf("auto reaches %.3f of the best fixed lookahead", auto/best)
@@ -262,22 +282,24 @@ func TestAutoTellsSequencesApart(t *testing.T) {
 func TestAutoSpares(t *testing.T) {
 	const ms = 1e6
 	useless := world{accept: constant(0), draft: linear(0, 1*ms), verify: linear(2*ms, 0.1*ms), feed: 0.1 * ms, length: 100, prompt: 200}
-	p := spec.NewAuto(4)
+	p := spec.NewAuto(1, 0, 4)
 	_, _, ks := useless.run(p, 5000, 1)
 	if drafted := 5000 - ks[0]; drafted > 50 || drafted < 3 {
 		t.Errorf("drafted in %d of 5000 loops", drafted)
 	}
-	if p.Begin(200) {
+	if p.Begin(&spec.Lane{Lag: 200}) {
 		t.Error("a useless draft is fed the prompt")
 	}
 	useful := useless
 	useful.accept = constant(0.9)
-	p = spec.NewAuto(4)
+	p = spec.NewAuto(1, 0, 4)
 	useful.run(p, 2000, 1)
-	if !p.Begin(200) {
+	if !p.Begin(&spec.Lane{Lag: 200}) {
 		t.Error("a useful draft is not fed the prompt")
 	}
-	if k := p.Next(0, 0); k != 0 {
+	full := &spec.Lane{}
+	p.Begin(full)
+	if k := p.Next([]*spec.Lane{full}); k != 0 {
 		t.Errorf("%d tokens are drafted where there is room for none", k)
 	}
 }
@@ -286,36 +308,126 @@ func TestAutoSpares(t *testing.T) {
 // never exceeds room or the maximum.
 func TestAutoNextIsPure(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
-	a, b := spec.NewAuto(6), spec.NewAuto(6)
+	a, b := spec.NewAuto(3, 0, 6), spec.NewAuto(3, 0, 6)
+	for _, p := range []*spec.Auto{a, b} {
+		p.Measured(1, 0, 0, 1000)
+		p.Measured(3, 6, 100, 2000)
+		p.Ready()
+	}
+	lanes := [2][]*spec.Lane{{{}, {}, {}}, {{}, {}, {}}}
+	for i := range 3 {
+		a.Begin(lanes[0][i])
+		b.Begin(lanes[1][i])
+	}
 	for range 3000 {
+		n, lag := 1+r.IntN(3), r.IntN(100)
 		if r.IntN(50) == 0 {
-			lag := r.IntN(100)
-			if a.Begin(lag) != b.Begin(lag) {
+			lanes[0][n-1].Lag, lanes[1][n-1].Lag = lag, lag
+			if a.Begin(lanes[0][n-1]) != b.Begin(lanes[1][n-1]) {
 				t.Fatal("two policies that saw the same begin differently")
 			}
 		}
-		room, lag := r.IntN(12), r.IntN(40)
-		k := a.Next(room, lag)
-		if k != b.Next(room, lag) {
+		room := 0
+		for i := range n {
+			lag, left := r.IntN(40), r.IntN(12)
+			room = max(room, left)
+			for _, side := range lanes {
+				side[i].Lag, side[i].Room = lag, left
+			}
+		}
+		k := a.Next(lanes[0][:n])
+		if k != b.Next(lanes[1][:n]) {
 			t.Fatal("two policies that saw the same choose differently")
 		}
 		if k < 0 || k > min(room, 6) {
 			t.Fatalf("%d tokens of at most %d", k, min(room, 6))
 		}
-		round := spec.Round{Drafted: k, Fed: lag, Feeding: time.Duration(r.IntN(1000)), Draft: time.Duration(r.IntN(1e4)), Verify: time.Duration(r.IntN(1e5))}
-		round.Accepted = r.IntN(k + 1)
-		round.Emitted = round.Accepted + 1
-		a.Observe(round)
-		b.Observe(round)
+		round := spec.Round{Fed: 3, Feeding: time.Duration(r.IntN(1000)), Draft: time.Duration(r.IntN(1e4)), Verify: time.Duration(r.IntN(1e5))}
+		for i := range n {
+			accepted := r.IntN(k + 1)
+			for _, side := range lanes {
+				side[i].Drafted, side[i].Accepted, side[i].Emitted = k, accepted, accepted+1
+			}
+		}
+		a.Observe(lanes[0][:n], round)
+		b.Observe(lanes[1][:n], round)
+		if a.Width(3) != b.Width(3) {
+			t.Fatal("two policies that saw the same are of different width")
+		}
+	}
+}
+
+// TestAutoChoosesLanesAndLookahead holds the choice of both against a search of
+// the grid, under costs like those of a processor that memory bounds at first
+// and arithmetic later.
+func TestAutoChoosesLanesAndLookahead(t *testing.T) {
+	const most, width = 8, 16
+	for _, alpha := range []float64{0, 0.3, 0.6, 0.8, 0.95} {
+		for _, dear := range []float64{0.05, 0.5, 2} { // what scoring one more token costs
+			verify := func(n, k int) float64 { return 20 + math.Max(0, dear*float64(n*(k+1))-4) + 0.3*float64(n) }
+			draft := func(n, k int) float64 { return float64(k) * (0.2 + 0.08*float64(n)) }
+			p := spec.NewAuto(width, 0, most)
+			for _, n := range []int{1, 2, 4, 8, 16} {
+				for _, k := range []int{0, 1, 2, 4, 8} {
+					p.Measured(n, k, time.Duration(1e6*draft(n, k)), time.Duration(1e6*verify(n, k)))
+				}
+			}
+			p.Ready()
+			r := rand.New(rand.NewPCG(1, 1))
+			lanes := make([]*spec.Lane, width)
+			for i := range lanes {
+				lanes[i] = &spec.Lane{}
+				p.Begin(lanes[i])
+			}
+			var tokens, spent float64
+			for loop := range 3000 {
+				n := p.Width(width)
+				for _, l := range lanes[:n] {
+					l.Room = 100
+				}
+				k := p.Next(lanes[:n])
+				if loop%50 == 49 { // sequences end
+					for _, l := range lanes {
+						p.Begin(l)
+					}
+				}
+				for _, l := range lanes[:n] {
+					l.Drafted, l.Accepted = k, 0
+					for l.Accepted < k && r.Float64() < alpha {
+						l.Accepted++
+					}
+					l.Emitted = l.Accepted + 1
+					tokens += float64(l.Emitted)
+				}
+				spent += draft(n, k) + verify(n, k)
+				p.Observe(lanes[:n], spec.Round{Draft: time.Duration(1e6 * draft(n, k)), Verify: time.Duration(1e6 * verify(n, k))})
+			}
+			best, at := 0.0, [2]int{}
+			for n := 1; n <= width; n++ {
+				e, reached := 0.0, 1.0
+				for k := range most + 1 {
+					e, reached = e+reached, reached*alpha
+					if rate := float64(n) * e / (draft(n, k) + verify(n, k)); rate > best {
+						best, at = rate, [2]int{n, k}
+					}
+				}
+			}
+			if got := tokens / spent; got < 0.95*best {
+				t.Errorf("alpha %v, %v a token: %.3f of the best cell, lanes and K %v; now %d lanes", alpha, dear, got/best, at, p.Width(width))
+			}
+		}
 	}
 }
 
 func BenchmarkAutoNext(b *testing.B) {
-	p := spec.NewAuto(8)
+	p := spec.NewAuto(1, 0, 8)
 	w := world{accept: constant(0.8), draft: linear(0, 2e5), verify: linear(2e6, 1e5), length: 1 << 30}
 	w.run(p, 1000, 1)
 	b.ReportAllocs()
+	lanes := []*spec.Lane{{Room: 100, Accepted: 2, Emitted: 3}}
+	p.Begin(lanes[0])
 	for b.Loop() {
-		p.Observe(spec.Round{Drafted: p.Next(100, 0), Accepted: 2, Emitted: 3, Draft: 1000, Verify: 10000})
+		lanes[0].Drafted = p.Next(lanes)
+		p.Observe(lanes, spec.Round{Draft: 1000, Verify: 10000})
 	}
 }
