@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -58,6 +59,9 @@ type Config struct {
 	ORT      ORT      `mapstructure:"ort"`
 	Log      Log      `mapstructure:"log"`
 
+	// Lanes is how many sequences a worker decodes together; see
+	// [Config.LaneCount].
+	Lanes string `mapstructure:"lanes"`
 	// Workers is the number of in-process workers that submit starts beside
 	// its embedded queue, at least 1. It has no meaning with NATS.URL.
 	Workers int `mapstructure:"workers"`
@@ -143,8 +147,11 @@ type ORT struct {
 	// it decides where completions end it is the job's: a worker takes it from
 	// there.
 	Context int `mapstructure:"context"`
-	// Device is cpu, cuda, cuda:N or webgpu. Whether the library can do it is
-	// for the engine to say.
+	// CacheMB bounds the memory of one worker's KV caches under lanes: auto, in
+	// MiB; 0 takes half of what the machine has free, shared by the workers.
+	CacheMB int `mapstructure:"cache_mb"`
+	// Device is cpu, cuda, cuda:N or webgpu, or a list of them with commas.
+	// Whether the library can do it is for the engine to say.
 	Device string `mapstructure:"device"`
 	// ProviderOptions go to the device's execution provider word for word,
 	// upper and lower case kept.
@@ -204,3 +211,27 @@ func (c Config) IsSet(path string) bool { return c.origin[path] != "" }
 func (c Config) usage(path string, err error, format string, args ...any) *UsageError {
 	return &UsageError{Key: path, Origin: c.Origin(path), Msg: fmt.Sprintf(format, args...), Err: err}
 }
+
+// MaxLanes is the most sequences that a worker decodes together, and the most
+// that the setting auto tries.
+const (
+	MaxLanes     = 64
+	MaxAutoLanes = 16
+)
+
+// LanesAuto has the number of lanes chosen by what they cost.
+const LanesAuto = "auto"
+
+// LaneCount reads Lanes: how many there are, or, with auto, at most are.
+func (c *Config) LaneCount() (n int, auto bool, err error) {
+	if c.Lanes == LanesAuto {
+		return MaxAutoLanes, true, nil
+	}
+	if n, err = strconv.Atoi(c.Lanes); err != nil || n < 1 || n > MaxLanes {
+		return 0, false, fmt.Errorf("want 1 to %d, or %s, got %q", MaxLanes, LanesAuto, c.Lanes)
+	}
+	return n, false, nil
+}
+
+// Devices reads Device's list.
+func (o *ORT) Devices() []string { return strings.Split(o.Device, ",") }

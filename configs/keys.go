@@ -80,9 +80,11 @@ var keys = []key{
 	{"ort.library", "ort-library", both, "", "ONNX Runtime's shared library `FILE` (default: the one that make fetched)"},
 	{"ort.threads", "threads", both, 0, "`N` threads per worker; 0 lets the worker choose"},
 	{"ort.context", "", neither, 0, ""},
-	{"ort.device", "device", both, "cpu", "`DEVICE`: cpu, cuda, cuda:N or webgpu"},
+	{"ort.cache_mb", "", neither, 0, ""},
+	{"ort.device", "device", both, "cpu", "`DEVICE`: cpu, cuda, cuda:N or webgpu; several GPUs are listed as cuda:0,cuda:1, and each has a worker"},
 	{"ort.provider_options", "", neither, map[string]string(nil), ""},
 
+	{"lanes", "lanes", both, "1", "decode `N` sequences of a worker together, or auto: as many as give most tokens per second"},
 	{"workers", "workers", submit, 1, "`N` in-process workers beside the embedded server"},
 	{"detach", "detach", submit, false, "queue the shards and return (needs --nats)"},
 	{"json", "json", submit, false, "print the summary as JSON on stdout, progress on stderr"},

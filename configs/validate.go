@@ -21,7 +21,7 @@ const MaxK = 64
 var (
 	// A job's name is a folder's and one token of a NATS subject: no dots.
 	jobName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
-	deviceName = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?|webgpu)$`)
+	deviceName = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?|webgpu)(,(cpu|cuda(:[0-9]{1,3})?|webgpu))*$`)
 	modes      = []string{ModeArS, ModeSpS, ModeBoth}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 	logFormats = []string{"text", "json"}
@@ -86,6 +86,10 @@ func (p *problems) values() {
 	p.must(c.Out != "", "out", "want a folder; name one with --out")
 	p.must(c.ORT.Threads >= 0 && c.ORT.Threads <= 1024, "ort.threads", "want 0 to 1024, got %d", c.ORT.Threads)
 	p.must(c.ORT.Context == 0 || c.ORT.Context >= 2, "ort.context", "want 2 or more, or 0 (the models' own), got %d", c.ORT.Context)
+	p.atLeast("ort.cache_mb", c.ORT.CacheMB, 0)
+	if _, _, err := c.LaneCount(); err != nil {
+		p.must(false, "lanes", "%v", err)
+	}
 	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)
 	p.serverURLs()
 	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")

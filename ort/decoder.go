@@ -156,6 +156,9 @@ func (d *Decoder) Vocab() int { return d.model.Vocab() }
 // Context is the number of tokens that one slot's cache can hold.
 func (d *Decoder) Context() int { return d.model.context }
 
+// CacheBytes is the memory of one slot when it is full, see Model.
+func (d *Decoder) CacheBytes() int { return d.model.CacheBytes() }
+
 // Forward feeds tokens[i] to slots[i] after its first past[i] cached tokens, all
 // lanes the same number S >= 1. A past smaller than what was fed is the
 // rollback. The logits of lane i's token s are at [(i*S+s)*Vocab : +Vocab]; the

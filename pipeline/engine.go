@@ -20,6 +20,7 @@ type Pair struct {
 	Law       spec.Drafter // drafts without a model; beside a Draft, drafts for it. nil: none
 	Tokenizer *tokenize.Tokenizer
 	EOS       []int32
+	Lanes     int // sequences that there is memory for; 0: no bound
 }
 
 // Settings say how an Engine decodes.
@@ -75,7 +76,9 @@ func newEngine(ctx context.Context, pair Pair, s Settings, now func() time.Time)
 		pair.Draft, pair.Law, s.K = nil, nil, 0
 		s.Lookahead = spec.Lookahead{}
 	}
-	s.Lanes = max(1, s.Lanes)
+	if s.Lanes = max(1, s.Lanes); s.AutoLanes && pair.Lanes > 0 {
+		s.Lanes = min(s.Lanes, pair.Lanes)
+	}
 	e := &Engine{
 		pair: pair, settings: s, rule: s.Rule.For(s.Sampling), least: 1, now: now,
 		policy: s.Lookahead.Policy(s.K, s.Lanes, s.AutoLanes && s.Lanes > 1),

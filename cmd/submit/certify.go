@@ -87,7 +87,7 @@ func (t *trial) validate() error {
 func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (err error) {
 	ctx, _, stop := app.Signals(parent, 0)
 	defer stop()
-	models := app.NewModels(cfg.ORT, app.Logger(cfg.Log, stderr))
+	models := app.NewModels(cfg, app.Logger(cfg.Log, stderr))
 	defer models.Close()
 	dataset, err := storage.OpenDataset(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn})
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	pair, release, err := models.Open(pipeline.Place{})(ctx, job, place, pipeline.SpS)
+	pair, release, err := models.Open(pipeline.Place{}, 0)(ctx, job, place, pipeline.SpS)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func described(t *testing.T, models *app.Models, args ...string) (*pipeline.Job,
 }
 
 func demoModels(t *testing.T) *app.Models {
-	models := app.NewModels(configs.ORT{}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	models := app.NewModels(configs.Config{}, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	t.Cleanup(models.Close)
 	return models
 }

@@ -82,7 +82,7 @@ func (t *training) validate() error {
 func (t *training) run(parent context.Context, stdout, stderr io.Writer) error {
 	ctx, _, stop := app.Signals(parent, 0)
 	defer stop()
-	models := app.NewModels(configs.ORT{}, slog.New(slog.DiscardHandler))
+	models := app.NewModels(configs.Config{}, slog.New(slog.DiscardHandler))
 	defer models.Close()
 	target, err := models.Describe(t.target)
 	if err != nil {

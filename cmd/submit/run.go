@@ -28,7 +28,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	ctx, drain, stop := app.Signals(parent, cfg.DrainTimeout)
 	defer stop()
 	log := app.Logger(cfg.Log, stderr)
-	models := app.NewModels(cfg.ORT, log)
+	models := app.NewModels(cfg, log)
 	defer models.Close()
 
 	dataset, err := storage.OpenDataset(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn})
@@ -217,28 +217,30 @@ func (s *submission) watch(ctx context.Context, q *queue.Queue, report func(pipe
 // on. The models are loaded first, so that one that does not load is this
 // command's error and not a shard's.
 func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish func() error, failed <-chan error, err error) {
-	failures := make(chan error, s.cfg.Workers)
+	workers := max(s.cfg.Workers, len(s.cfg.ORT.Devices()))
+	failures := make(chan error, workers)
 	if s.cfg.NATS.URL != "" {
 		return func() error { return nil }, failures, nil
 	}
-	open := s.models.Open(pipeline.Place{})
-	for _, m := range s.job.Modes {
-		_, release, err := open(ctx, s.job, s.place, m)
-		if err != nil {
-			return nil, nil, err
+	for n := range workers {
+		for _, m := range s.job.Modes {
+			_, release, err := s.models.Open(pipeline.Place{}, n)(ctx, s.job, s.place, m)
+			if err != nil {
+				return nil, nil, err
+			}
+			release()
 		}
-		release()
 	}
 	drain, stop := context.WithCancel(drain)
 	var running sync.WaitGroup
-	for n := range s.cfg.Workers {
+	for n := range workers {
 		source, err := q.Source(ctx, "")
 		if err != nil {
 			stop()
 			running.Wait()
 			return nil, nil, err
 		}
-		w := app.NewWorker(app.WorkerName(n), source, open, q, s.cfg, s.log)
+		w := app.NewWorker(app.WorkerName(n), source, s.models.Open(pipeline.Place{}, n), q, s.cfg, s.log)
 		running.Go(func() {
 			if err := errors.Join(w.Run(ctx, drain), source.Close()); err != nil && ctx.Err() == nil {
 				failures <- err

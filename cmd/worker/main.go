@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -50,27 +51,40 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 	ctx, drain, stop := app.Signals(parent, cfg.DrainTimeout)
 	defer stop()
 	log := app.Logger(cfg.Log, stderr)
-	models := app.NewModels(cfg.ORT, log)
+	models := app.NewModels(cfg, log)
 	defer models.Close()
 	q, err := queue.Connect(ctx, cfg.NATS.URL, app.QueueOptions(cfg.NATS, log))
 	if err != nil {
 		return err
 	}
-	source, err := q.Source(ctx, "")
-	if err != nil {
-		return errors.Join(err, q.Close())
+	var running sync.WaitGroup
+	failures := make([]error, len(cfg.ORT.Devices())) // each device has a worker
+	for n := range failures {
+		source, err := q.Source(ctx, "")
+		if err != nil {
+			stop()
+			running.Wait()
+			return errors.Join(err, q.Close())
+		}
+		w := app.NewWorker(app.WorkerName(n), source, models.Open(overrides(cfg), n), q, cfg, log)
+		if cfg.IsSet("out") {
+			w.Out = cfg.Out
+		}
+		log.Info("waiting for shards", "queue", cfg.NATS.URL, "worker", w.Name)
+		running.Go(func() {
+			err := w.Run(ctx, drain)
+			if errors.Is(err, context.Canceled) { // told to stop twice: not a failure
+				err = nil
+			}
+			if err != nil {
+				log.Error("a worker has stopped", "worker", w.Name, "err", err)
+			}
+			failures[n] = errors.Join(err, source.Close())
+		})
 	}
-	w := app.NewWorker(app.WorkerName(0), source, models.Open(overrides(cfg)), q, cfg, log)
-	if cfg.IsSet("out") {
-		w.Out = cfg.Out
-	}
-	log.Info("waiting for shards", "queue", cfg.NATS.URL, "worker", w.Name)
-	err = w.Run(ctx, drain)
-	if errors.Is(err, context.Canceled) { // told to stop twice: not a failure
-		err = nil
-	}
+	running.Wait()
 	log.Info("stopped")
-	return errors.Join(err, source.Close(), q.Close())
+	return errors.Join(append(failures, q.Close())...)
 }
 
 // overrides are the model folders, and the n-gram table, that this worker was given itself.

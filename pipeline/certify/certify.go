@@ -78,7 +78,7 @@ func Run(ctx context.Context, pair pipeline.Pair, plan Plan, progress func(done,
 	ars.Draft, ars.Law = nil, nil
 	trials := []*trial{{mode: "ars"}, {mode: "sps"}}
 	for i, p := range []pipeline.Pair{ars, pair} {
-		if trials[i].engine, err = pipeline.NewEngine(p, plan.Settings); err != nil {
+		if trials[i].engine, err = pipeline.NewEngine(ctx, p, plan.Settings); err != nil {
 			return nil, err
 		}
 		defer trials[i].engine.Close()

@@ -3,6 +3,7 @@ package certify
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/draftmill/draftmill/pipeline"
@@ -25,6 +26,10 @@ func (m *scripted) Vocab() int   { return m.vocab }
 func (m *scripted) Context() int { return 1000 }
 func (m *scripted) Close() error { return nil }
 func (m *scripted) Free(s int)   { delete(m.slots, s) }
+func (m *scripted) Copy(dst, src, n int) error {
+	m.slots[dst] = slices.Clone(m.slots[src][:n])
+	return nil
+}
 func (m *scripted) Alloc() (int, error) {
 	s := len(m.slots)
 	m.slots[s] = nil

@@ -39,6 +39,10 @@ func (m *model) Context() int        { return m.context }
 func (m *model) Close() error        { return nil }
 func (m *model) Free(int)            {}
 func (m *model) Alloc() (int, error) { return 0, nil }
+func (m *model) Copy(dst, src, n int) error {
+	m.slots[dst] = slices.Clone(m.slots[src][:n])
+	return nil
+}
 func (m *model) Forward(_ context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
 	var out []float32
 	for i, slot := range slots {

@@ -18,8 +18,7 @@ import (
 // Models keeps the models of a process: each is read and loaded once, however
 // many workers and modes use it.
 type Models struct {
-	options ort.Options
-	library string
+	cfg configs.Config
 	log     *slog.Logger
 
 	mu     sync.Mutex
@@ -31,7 +30,13 @@ type Models struct {
 type entry struct {
 	bundle    *ort.Bundle
 	tokenizer *tokenize.Tokenizer
-	loaded    map[int]*loaded // by the most tokens of a sequence; 0: the model's own
+	loaded    map[variant]*loaded
+}
+
+// variant is a way of loading a model.
+type variant struct {
+	context int // most tokens of a sequence; 0: the model's own
+	device  string
 }
 
 type loaded struct {
@@ -40,14 +45,8 @@ type loaded struct {
 }
 
 // NewModels makes an empty store; nothing is loaded yet.
-func NewModels(cfg configs.ORT, log *slog.Logger) *Models {
-	return &Models{
-		options: ort.Options{Threads: cfg.Threads, Device: cfg.Device},
-		library: cfg.Library,
-		log:     log,
-		known:   map[string]*entry{},
-		tables:  map[string]*spec.NGram{},
-	}
+func NewModels(cfg configs.Config, log *slog.Logger) *Models {
+	return &Models{cfg: cfg, log: log, known: map[string]*entry{}, tables: map[string]*spec.NGram{}}
 }
 
 // Describe reads a model folder without loading the model.
@@ -91,43 +90,67 @@ func (m *Models) CheckPair(target, draft string) error {
 type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (pipeline.Pair, func(), error)
 
 // Open is pipeline.Worker.Open: it loads what is not loaded and makes decoders
-// for one worker. The folders in overrides go before the place's.
-func (m *Models) Open(overrides pipeline.Place) OpenFunc {
-	return func(_ context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (pipeline.Pair, func(), error) {
+// for one worker, the worker-th of this process: workers share the configured
+// devices evenly. The folders in overrides go before the place's.
+func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
+	devices := m.cfg.ORT.Devices()
+	device := devices[worker%len(devices)]
+	return func(_ context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ pipeline.Pair, _ func(), err error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		var decoders []*ort.Decoder
+		release := func() {
+			for _, d := range decoders {
+				m.closed(d)
+			}
+		}
+		defer func() {
+			if err != nil {
+				release()
+			}
+		}()
 		var none pipeline.Pair
-		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1, job.Context)
+		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
 		if err != nil {
 			return none, nil, fmt.Errorf("open the target: %w", err)
 		}
+		decoders = append(decoders, target)
 		pair := pipeline.Pair{Target: target, Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
-		if mode == pipeline.ArS {
-			return pair, func() { m.closed(target) }, nil
-		}
-		if job.Drafter != nil {
+		if mode == pipeline.SpS && job.Drafter != nil {
 			if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
-				m.closed(target)
 				return none, nil, err
 			}
 		}
-		if job.Draft == nil {
-			return pair, func() { m.closed(target) }, nil
+		if mode == pipeline.SpS && job.Draft != nil {
+			draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device})
+			if err != nil {
+				return none, nil, fmt.Errorf("open the draft: %w", err)
+			}
+			decoders = append(decoders, draft)
+			pair.Draft = draft
 		}
-		draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), job.Context)
-		if err != nil {
-			m.closed(target)
-			return none, nil, fmt.Errorf("open the draft: %w", err)
-		}
-		pair.Draft = draft
-		return pair, func() { m.closed(draft); m.closed(target) }, nil
+		pair.Lanes = m.roomFor(decoders, len(job.Modes))
+		return pair, release, nil
 	}
 }
 
+// roomFor is how many lanes' caches there is memory for, with an engine for each
+// of so many modes; at least one, come what may.
+func (m *Models) roomFor(decoders []*ort.Decoder, modes int) int {
+	budget := m.cfg.ORT.CacheMB << 20
+	if budget == 0 {
+		budget = freeMemory() / 2 / max(1, m.cfg.Workers)
+	}
+	lane := 0
+	for _, d := range decoders {
+		lane += d.CacheBytes()
+	}
+	return max(1, budget/max(1, modes)/max(1, lane))
+}
+
 // decoder makes a decoder over the model in dir, which must be the one that
-// the job names. s is the number of tokens that one pass will have to score,
-// context the most of a sequence, or 0.
-func (m *Models) decoder(dir string, want pipeline.Model, s, context int) (*ort.Decoder, *entry, error) {
+// the job names. s is the number of tokens that one pass will have to score.
+func (m *Models) decoder(dir string, want pipeline.Model, s int, v variant) (*ort.Decoder, *entry, error) {
 	e, err := m.read(dir)
 	if err != nil {
 		return nil, nil, err
@@ -136,7 +159,7 @@ func (m *Models) decoder(dir string, want pipeline.Model, s, context int) (*ort.
 		return nil, nil, fmt.Errorf("model folder %s has digest %.12s, the job was submitted with %s of digest %.12s; put that model there, or name its folder in this worker's configuration",
 			dir, e.bundle.Digest, want.Name, want.Digest)
 	}
-	model, err := m.load(e, s, context)
+	model, err := m.load(e, s, v)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,14 +186,14 @@ func (m *Models) read(dir string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{bundle: bundle, tokenizer: tokenizer, loaded: map[int]*loaded{}}
+	e := &entry{bundle: bundle, tokenizer: tokenizer, loaded: map[variant]*loaded{}}
 	m.known[abs] = e
 	return e, nil
 }
 
-func (m *Models) load(e *entry, s, context int) (*ort.Model, error) {
+func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 	if !m.inited {
-		lib, err := library.Find(m.library)
+		lib, err := library.Find(m.cfg.ORT.Library)
 		if err != nil {
 			return nil, err
 		}
@@ -180,23 +203,28 @@ func (m *Models) load(e *entry, s, context int) (*ort.Model, error) {
 		m.inited = true
 		m.log.Debug("ONNX Runtime loaded", "version", ort.Version(), "library", lib)
 	}
-	if context >= e.bundle.Context {
-		context = 0
+	if v.context >= e.bundle.Context {
+		v.context = 0
 	}
-	l := e.loaded[context]
+	l := e.loaded[v]
 	if l == nil {
-		options := m.options
-		options.Context = context
-		if options.Threads == 0 && e.bundle.Bytes < oneThreadBytes {
-			options.Threads = 1
-		}
-		model, err := ort.Load(e.bundle, options)
+		lanes, auto, err := m.cfg.LaneCount()
 		if err != nil {
 			return nil, err
 		}
+		model, err := ort.Load(e.bundle, ort.Options{
+			Threads: m.cfg.ORT.Threads, Device: v.device, ProviderOptions: m.cfg.ORT.ProviderOptions,
+			Context: v.context, Lanes: lanes,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if why := model.OneLane(); why != nil && lanes > 1 && !auto {
+			m.log.Warn("lanes run one after the other", "model", e.bundle.String(), "why", why)
+		}
 		l = &loaded{model: model}
-		e.loaded[context] = l
-		m.log.Debug("model loaded", "model", e.bundle.String(), "context", model.Context())
+		e.loaded[v] = l
+		m.log.Debug("model loaded", "model", e.bundle.String(), "context", model.Context(), "device", model.Device())
 	}
 	if l.tested < s {
 		if err := l.model.SelfTest(s); err != nil {
@@ -226,12 +254,6 @@ func (m *Models) Close() {
 	}
 	m.known = map[string]*entry{}
 }
-
-// oneThreadBytes is the size below which a model runs on one thread where the
-// configuration leaves the choice: waking others for its small operators costs
-// more than they save. (The demo's draft, of 2 MB, takes two thirds of the time
-// on one thread.)
-const oneThreadBytes = 4 << 20
 
 func choose(first, second string) string {
 	if first != "" {

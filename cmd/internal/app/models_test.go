@@ -12,7 +12,7 @@ import (
 // each gets decoders of its own size; a model is loaded once for each.
 func TestOneModelForEveryContext(t *testing.T) {
 	const demo = "../../../testdata/demo/"
-	models := NewModels(configs.ORT{Threads: 1}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	models := NewModels(configs.Config{ORT: configs.ORT{Threads: 1}, Lanes: "1"}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	defer models.Close()
 	place := pipeline.Place{Target: demo + "target", Draft: demo + "draft"}
 	job := pipeline.Job{Modes: []pipeline.Mode{pipeline.SpS}, K: 4, Draft: &pipeline.Model{}}
@@ -26,7 +26,7 @@ func TestOneModelForEveryContext(t *testing.T) {
 		}
 		m.of.Digest = bundle.Digest
 	}
-	open := models.Open(pipeline.Place{})
+	open := models.Open(pipeline.Place{}, 0)
 	for _, c := range []struct{ asked, want, loaded int }{{0, 1024, 1}, {64, 64, 2}, {1 << 20, 1024, 2}, {64, 64, 2}} {
 		job.Context = c.asked
 		pair, release, err := open(t.Context(), &job, place, pipeline.SpS)

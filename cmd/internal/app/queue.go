@@ -23,8 +23,12 @@ func QueueOptions(c configs.NATS, log *slog.Logger) queue.Options {
 
 // NewWorker wires one worker to a queue. Its progress is reported there.
 func NewWorker(name string, source pipeline.Source, open OpenFunc, q *queue.Queue, cfg configs.Config, log *slog.Logger) *pipeline.Worker {
+	lanes, auto, err := cfg.LaneCount()
+	if err != nil {
+		lanes, auto = 1, false // validated before
+	}
 	return &pipeline.Worker{
-		Name: name, Source: source, Open: open, MaxAttempts: cfg.MaxAttempts, Log: log,
+		Lanes: lanes, AutoLanes: auto, Name: name, Source: source, Open: open, MaxAttempts: cfg.MaxAttempts, Log: log,
 		Report: func(p pipeline.Progress) {
 			data, err := json.Marshal(p)
 			if err == nil {

@@ -109,7 +109,7 @@ func (d *demo) race(b *testing.B, field []contestant, rounds int) map[string]flo
 	for i, c := range field {
 		c.pair.Target, c.pair.Tokenizer, c.pair.EOS = d.target, d.tokenizer, d.eos
 		var err error
-		if engines[i], err = pipeline.NewEngine(c.pair, c.settings); err != nil {
+		if engines[i], err = pipeline.NewEngine(b.Context(), c.pair, c.settings); err != nil {
 			b.Fatal(err)
 		}
 		defer engines[i].Close()
