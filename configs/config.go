@@ -59,9 +59,8 @@ type Config struct {
 	ORT      ORT      `mapstructure:"ort"`
 	Log      Log      `mapstructure:"log"`
 
-	// Lanes is how many sequences a worker decodes together; see
-	// [Config.LaneCount].
-	Lanes string `mapstructure:"lanes"`
+	// Lanes is how many sequences a worker decodes together.
+	Lanes Lanes `mapstructure:"lanes"`
 	// Workers is the number of in-process workers that submit starts beside
 	// its embedded queue, at least 1. It has no meaning with NATS.URL.
 	Workers int `mapstructure:"workers"`
@@ -222,13 +221,16 @@ const (
 // LanesAuto has the number of lanes chosen by what they cost.
 const LanesAuto = "auto"
 
-// LaneCount reads Lanes: how many there are, or, with auto, at most are.
-func (c *Config) LaneCount() (n int, auto bool, err error) {
-	if c.Lanes == LanesAuto {
+// Lanes is a number from 1 to [MaxLanes], or [LanesAuto].
+type Lanes string
+
+// Count is how many there are; with auto, at most are.
+func (l Lanes) Count() (n int, auto bool, err error) {
+	if l == LanesAuto {
 		return MaxAutoLanes, true, nil
 	}
-	if n, err = strconv.Atoi(c.Lanes); err != nil || n < 1 || n > MaxLanes {
-		return 0, false, fmt.Errorf("want 1 to %d, or %s, got %q", MaxLanes, LanesAuto, c.Lanes)
+	if n, err = strconv.Atoi(string(l)); err != nil || n < 1 || n > MaxLanes {
+		return 0, false, fmt.Errorf("want 1 to %d, or %s, got %q", MaxLanes, LanesAuto, string(l))
 	}
 	return n, false, nil
 }

@@ -74,6 +74,16 @@ func coerce(from any, to reflect.Type) (any, error) {
 			return b, nil
 		}
 		return nil, &valueError{from, "true or false"}
+	case to == reflect.TypeFor[Lanes]():
+		switch from := from.(type) {
+		case Lanes:
+			return from, nil
+		case string:
+			return Lanes(from), nil
+		case int:
+			return Lanes(strconv.Itoa(from)), nil
+		}
+		return nil, &valueError{from, "a whole number, or " + LanesAuto}
 	case to.Kind() == reflect.String:
 		if isText {
 			return text, nil

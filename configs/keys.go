@@ -84,7 +84,7 @@ var keys = []key{
 	{"ort.device", "device", both, "cpu", "`DEVICE`: cpu, cuda, cuda:N or webgpu; several GPUs are listed as cuda:0,cuda:1, and each has a worker"},
 	{"ort.provider_options", "", neither, map[string]string(nil), ""},
 
-	{"lanes", "lanes", both, "1", "decode `N` sequences of a worker together, or auto: as many as give most tokens per second"},
+	{"lanes", "lanes", both, Lanes("1"), "decode `N` sequences of a worker together, or auto: as many as give most tokens per second"},
 	{"workers", "workers", submit, 1, "`N` in-process workers beside the embedded server"},
 	{"detach", "detach", submit, false, "queue the shards and return (needs --nats)"},
 	{"json", "json", submit, false, "print the summary as JSON on stdout, progress on stderr"},
@@ -110,6 +110,8 @@ func register(fs *pflag.FlagSet, who users) {
 		switch def := k.def.(type) {
 		case string:
 			fs.String(k.flag, def, k.usage)
+		case Lanes:
+			fs.String(k.flag, string(def), k.usage)
 		case bool:
 			fs.Bool(k.flag, def, k.usage)
 		case int:

@@ -52,10 +52,10 @@ func TestFlags(t *testing.T) {
 		register func(*pflag.FlagSet)
 		want     string
 	}{
-		{"submit", SubmitFlags, "config dataset detach device draft drafter forbid frequency-penalty id-column job json k limit log-level logit-bias lookahead max-new-tokens " +
+		{"submit", SubmitFlags, "config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-level logit-bias lookahead max-new-tokens " +
 			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty prompt-column repetition-penalty " +
 			"rule seed shard-rows stop target temperature template threads top-k top-p workers"},
-		{"worker", WorkerFlags, "config device draft drafter log-level nats ort-library out target threads"},
+		{"worker", WorkerFlags, "config device draft drafter lanes log-level nats ort-library out target threads"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -130,10 +130,10 @@ func TestEveryKeyIsRead(t *testing.T) {
 			AckWait: 90 * time.Second, StoreDir: "store",
 		},
 		ORT: ORT{
-			Library: "libonnxruntime.so", Threads: 2, Context: 2048, Device: "cuda:1",
+			Library: "libonnxruntime.so", Threads: 2, Context: 2048, CacheMB: 512, Device: "cuda:1,cuda:0",
 			ProviderOptions: map[string]string{"gpu_mem_limit": "1e9", "dawnBackendType": "Vulkan", "some.dotted": "007"},
 		},
-		Workers: 2, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0,
+		Lanes: LanesAuto, Workers: 2, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0,
 		Log:    Log{Level: "debug", Format: "json"},
 		origin: c.origin,
 	}

@@ -87,7 +87,7 @@ func (p *problems) values() {
 	p.must(c.ORT.Threads >= 0 && c.ORT.Threads <= 1024, "ort.threads", "want 0 to 1024, got %d", c.ORT.Threads)
 	p.must(c.ORT.Context == 0 || c.ORT.Context >= 2, "ort.context", "want 2 or more, or 0 (the models' own), got %d", c.ORT.Context)
 	p.atLeast("ort.cache_mb", c.ORT.CacheMB, 0)
-	if _, _, err := c.LaneCount(); err != nil {
+	if _, _, err := c.Lanes.Count(); err != nil {
 		p.must(false, "lanes", "%v", err)
 	}
 	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)

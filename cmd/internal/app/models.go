@@ -208,7 +208,7 @@ func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 	}
 	l := e.loaded[v]
 	if l == nil {
-		lanes, auto, err := m.cfg.LaneCount()
+		lanes, auto, err := m.cfg.Lanes.Count()
 		if err != nil {
 			return nil, err
 		}

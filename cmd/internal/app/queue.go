@@ -23,7 +23,7 @@ func QueueOptions(c configs.NATS, log *slog.Logger) queue.Options {
 
 // NewWorker wires one worker to a queue. Its progress is reported there.
 func NewWorker(name string, source pipeline.Source, open OpenFunc, q *queue.Queue, cfg configs.Config, log *slog.Logger) *pipeline.Worker {
-	lanes, auto, err := cfg.LaneCount()
+	lanes, auto, err := cfg.Lanes.Count()
 	if err != nil {
 		lanes, auto = 1, false // validated before
 	}
