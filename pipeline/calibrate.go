@@ -98,10 +98,7 @@ func (c *calibration) fill(ctx context.Context) error {
 func (c *calibration) measure(ctx context.Context) error {
 	widths, ks := steps(1, c.e.settings.Lanes), steps(0, c.e.settings.K)
 	if auto, ok := c.policy.(interface{ Fixed() bool }); ok && auto.Fixed() {
-		ks = ks[1:2] // the last, see steps
-		if c.e.settings.K == 0 {
-			ks = []int{0}
-		}
+		ks = []int{c.e.settings.K}
 	}
 	began := c.e.now()
 	for round := range calibrationRounds {
