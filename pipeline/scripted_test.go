@@ -191,7 +191,7 @@ func decodeAll(t testing.TB, e *Engine, requests ...Request) []ran {
 		r := &all[i]
 		requests[i].Loop = func(l *Loop) error {
 			kept, out := *l, *l.Outcome
-			out.P, out.Overlap, out.Coins = slices.Clone(l.P), slices.Clone(l.Overlap), slices.Clone(l.Coins)
+			out.P, out.Q, out.Overlap, out.Coins = slices.Clone(l.P), slices.Clone(l.Q), slices.Clone(l.Overlap), slices.Clone(l.Coins)
 			kept.Drafted, kept.Outcome = slices.Clone(l.Drafted), &out
 			r.loops = append(r.loops, kept)
 			return nil

@@ -129,14 +129,27 @@ func (s *session) open(ctx context.Context, d *shard, spec string) error {
 	return nil
 }
 
-// step decodes a little of everything in hand, and commits what is complete.
+// fill begins samples in all lanes that are free.
+func (s *session) fill(ctx context.Context) {
+	for _, e := range s.engines {
+		for e.Free() > 0 {
+			d := s.next(e)
+			if d == nil {
+				break
+			}
+			if err := d.run.admit(e); err != nil {
+				s.fail(ctx, e, err)
+			}
+		}
+	}
+}
+
+// step runs one loop of everything in hand, and commits what is complete.
 func (s *session) step(ctx context.Context) {
 	for _, e := range s.engines {
-		if err := s.advance(ctx, e); err != nil {
-			for _, d := range slices.Clone(s.shards) {
-				if d.engine == e {
-					s.settle(ctx, d, err)
-				}
+		if e.Active() > 0 {
+			if err := e.Step(ctx); err != nil {
+				s.fail(ctx, e, err)
 			}
 		}
 	}
@@ -147,22 +160,14 @@ func (s *session) step(ctx context.Context) {
 	}
 }
 
-// advance fills an engine's lanes and runs one loop.
-func (s *session) advance(ctx context.Context, e *Engine) error {
-	for e.Free() > 0 {
-		d := s.next(e)
-		if d == nil {
-			break
-		}
-		if err := d.run.admit(e); err != nil {
-			e.Drop()
-			return err
+// fail gives up the shards of an engine.
+func (s *session) fail(ctx context.Context, e *Engine, err error) {
+	e.Drop()
+	for _, d := range slices.Clone(s.shards) {
+		if d.engine == e {
+			s.settle(ctx, d, err)
 		}
 	}
-	if e.Active() == 0 {
-		return nil
-	}
-	return e.Step(ctx)
 }
 
 // commit makes a shard's files part of the job. Losing to another worker is as

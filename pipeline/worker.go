@@ -66,6 +66,7 @@ func (w *Worker) Run(ctx, drain context.Context) error {
 			s.settle(ctx, d, errUnwanted)
 		}
 		s.begin(ctx)
+		s.fill(ctx)
 		if s.hungry() {
 			d, err := f.next(len(s.shards) == 0)
 			switch {
@@ -109,14 +110,20 @@ func newFetcher(ctx, drain context.Context, source Source) *fetcher {
 	return f
 }
 
-// next returns a shard, nil if none has come yet and it is not to wait, or the
-// error that ended the source or its context.
+// patience is how long decoding stands still for a shard that was just asked
+// for: a queue that has one answers sooner, and then no loop is run with lanes
+// left idle.
+const patience = 20 * time.Millisecond
+
+// next returns a shard, nil if none has come and it is not to wait any longer,
+// or the error that ended the source or its context.
 func (f *fetcher) next(wait bool) (Delivery, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
+	late := time.After(0)
 	if !f.under {
-		f.under = true
+		f.under, late = true, time.After(patience)
 		go func() {
 			d, err := f.source.Next(f.ctx)
 			f.came <- fetched{d, err}
@@ -129,6 +136,11 @@ func (f *fetcher) next(wait bool) (Delivery, error) {
 	case r := <-f.came:
 		return f.receive(r)
 	default:
+	}
+	select {
+	case r := <-f.came:
+		return f.receive(r)
+	case <-late:
 		return nil, nil
 	}
 }
