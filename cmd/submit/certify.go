@@ -87,6 +87,9 @@ func (t *trial) validate() error {
 func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (err error) {
 	ctx, _, stop := app.Signals(parent, 0)
 	defer stop()
+	if !cfg.IsSet("lanes") {
+		cfg.Lanes = "8" // the samples of a prompt are many, and share its prefill
+	}
 	models := app.NewModels(cfg, app.Logger(cfg.Log, stderr))
 	defer models.Close()
 	dataset, err := storage.OpenDataset(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn})
@@ -109,6 +112,9 @@ func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr i
 	}
 	settings, err := job.Settings(pipeline.SpS)
 	if err != nil {
+		return err
+	}
+	if settings.Lanes, settings.AutoLanes, err = cfg.Lanes.Count(); err != nil {
 		return err
 	}
 	plan := certify.Plan{

@@ -122,26 +122,40 @@ func (t *trial) init(positions int) {
 
 // sample draws and counts the completions of one prompt.
 func (t *trial) sample(ctx context.Context, plan Plan, ref *reference, prompt int) error {
-	for s := range plan.Samples {
-		coins := spec.Coins{Seed: plan.Seed, Row: uint64(prompt), Sample: uint32(s)}
-		tokens, err := t.engine.Draw(ctx, plan.Prompts[prompt], coins, plan.Tokens)
+	requests := make([]pipeline.Request, plan.Samples)
+	for s := range requests {
+		requests[s] = pipeline.Request{
+			Prompt: plan.Prompts[prompt], Limit: plan.Tokens,
+			Coins: spec.Coins{Seed: plan.Seed, Row: uint64(prompt), Sample: uint32(s)},
+		}
+	}
+	all, err := t.engine.DrawAll(ctx, requests)
+	if err != nil {
+		return err
+	}
+	for _, tokens := range all {
+		if err := t.count(ctx, ref, tokens); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count adds one completion.
+func (t *trial) count(ctx context.Context, ref *reference, tokens []int32) error {
+	for position, x := range tokens {
+		law, err := ref.after(ctx, tokens[:position])
 		if err != nil {
 			return err
 		}
-		for position, x := range tokens {
-			law, err := ref.after(ctx, tokens[:position])
-			if err != nil {
-				return err
-			}
-			if _, possible := law.cell(byRank, x); !possible {
-				t.impossible++
-				break // no law is known behind what cannot be
-			}
-			for i := range partitions {
-				cell, _ := law.cell(i, x)
-				t.tallies[0][i].add(law.cells[i], cell)
-				t.tallies[position+1][i].add(law.cells[i], cell)
-			}
+		if _, possible := law.cell(byRank, x); !possible {
+			t.impossible++
+			break // no law is known behind what cannot be
+		}
+		for i := range partitions {
+			cell, _ := law.cell(i, x)
+			t.tallies[0][i].add(law.cells[i], cell)
+			t.tallies[position+1][i].add(law.cells[i], cell)
 		}
 	}
 	return nil
