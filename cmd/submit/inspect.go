@@ -33,7 +33,7 @@ fit.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			models := app.NewModels(configs.ORT{}, app.Logger(configs.Log{}, cmd.ErrOrStderr()))
+			models := app.NewModels(configs.Config{}, app.Logger(configs.Log{}, cmd.ErrOrStderr()))
 			defer models.Close()
 			found, err := inspect(models, args[0], draft)
 			if err != nil {
