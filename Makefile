@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda race soak mutants lint check bench clean
+.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda race soak mutants lint check bench bench-peers clean
 
 all: build
 
@@ -61,6 +61,10 @@ lint:
 ## bench: the ratios that draftmill promises, each measured within one run
 bench: ort
 	$(GO) test ./cmd/internal/bench -run '^$$' -bench . -benchtime 1x -timeout 30m
+
+## bench-peers: draftmill beside llama.cpp, onnxruntime-genai and transformers (see bench/README.md)
+bench-peers: ort
+	sh bench/run.sh
 
 clean:
 	rm -rf $(BIN) out

@@ -50,6 +50,20 @@ GRID_LANES, GRID_K = (1, 2, 4, 8, 16), (0, 1, 2, 3, 4, 5, 6, 8)
 AUTO = "decode fp32 auto auto:16 sample 5"
 
 
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds():
+    """CPU time that was spent on this machine, or taken from it."""
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / TICK
+
+
+def own_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
 class System:
     """A process that answers requests line by line."""
 
@@ -59,12 +73,24 @@ class System:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def ask(self, request):
+        """The answer, and as "others" the CPUs that everything else on the machine kept busy meanwhile."""
+        began, busy, own = time.monotonic(), busy_seconds(), own_seconds(self.process.pid)
         self.process.stdin.write(request + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"run: {self.name} ended at {request!r}: see its message above")
-        return json.loads(line)
+        others = (busy_seconds() - busy) - (own_seconds(self.process.pid) - own)
+        return {**json.loads(line), "others": round(max(0, others) / (time.monotonic() - began), 3)}
+
+    def ask_quietly(self, request, limit, tries):
+        """The least disturbed answer of a few, the first that is disturbed by at most limit."""
+        answers = []
+        while len(answers) < tries:
+            answers.append(self.ask(request))
+            if answers[-1]["others"] <= limit:
+                break
+        return min(answers, key=lambda a: a["others"])
 
     def close(self):
         self.process.stdin.close()
@@ -96,12 +122,12 @@ def check(systems, pair):
             raise SystemExit(f"run: {name} does not compute what the pair computes")
 
 
-def measure(systems, rounds, log):
+def measure(systems, rounds, quiet, log):
     results = {name: [] for _, _, name in ROUND}
     for r in range(rounds):
         for i in range(len(ROUND)):
             system, request, name = ROUND[(i + r * 5) % len(ROUND)]
-            answer = systems[system].ask(request)
+            answer = systems[system].ask_quietly(request, quiet, 3)
             results[name].append(answer)
             log.write(json.dumps({"round": r, "system": system, "request": request, **answer}) + "\n")
             log.flush()
@@ -109,20 +135,20 @@ def measure(systems, rounds, log):
     return results
 
 
-def grid(ours, log):
+def grid(ours, quiet, log):
     """Tokens per second of every number of lanes and lookahead, and of what auto makes of them, in turns."""
     cells, auto = [], []
     for i, lanes in enumerate(GRID_LANES):
-        auto.append(ours.ask(AUTO))
+        auto.append(ours.ask_quietly(AUTO, quiet, 2))
         log.write(json.dumps({"request": AUTO, **auto[-1]}) + "\n")
         for k in GRID_K:
             request = f"decode fp32 {k} {lanes} sample 2"
-            answer = ours.ask(request)
+            answer = ours.ask_quietly(request, quiet, 2)
             cells.append((lanes, k, answer))
             log.write(json.dumps({"request": request, **answer}) + "\n")
             log.flush()
         print(f"grid of {lanes} lanes after {time.monotonic() - BEGAN:.0f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    auto.append(ours.ask(AUTO))
+    auto.append(ours.ask_quietly(AUTO, quiet, 2))
     return cells, auto
 
 
@@ -173,6 +199,8 @@ def table(results, cells, auto, pair):
     for name, value, sign, mark in rows:
         met = value <= mark if sign == "<=" else value >= mark
         print(f"| {name} | {value:.3f} | {sign} {mark:g} | {'met' if met else 'NOT MET'} |")
+    others = [a["others"] for answers in results.values() for a in answers] + [a["others"] for *_, a in cells] + [a["others"] for a in auto]
+    print(f"\n{len(others)} answers; others kept {statistics.mean(others):.2f} CPUs busy on average, {max(others):.2f} at worst")
     print(f"\nfloor {floor:.2f} ms ({size / 1e6:.0f} MB at {median(lambda r: r['bandwidth']['best']) / 1e9:.2f} GB/s)\n")
     print("| | ms | | tokens/s | tokens per loop |\n|---|---|---|---|---|")
     for _, request, name in ROUND:
@@ -195,6 +223,7 @@ def main():
     ap.add_argument("--bin", type=Path, required=True, help="folder of the programs ours and bandwidth")
     ap.add_argument("--python", default=sys.executable, help="interpreter with the peers")
     ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--quiet", type=float, default=0.15, help="CPUs that others may keep busy before an answer is asked for again, twice at most")
     ap.add_argument("--no-grid", action="store_true", help="leave auto and its grid out")
     ap.add_argument("--session", default="", help="session options of draftmill's, key=value,..")
     ap.add_argument("--log", type=Path, default=Path("bench.jsonl"), help="every single answer")
@@ -204,8 +233,8 @@ def main():
     try:
         check(systems, pair)
         with a.log.open("w") as log:
-            results = measure(systems, a.rounds, log)
-            cells, auto = ([], []) if a.no_grid else grid(systems["draftmill"], log)
+            results = measure(systems, a.rounds, a.quiet, log)
+            cells, auto = ([], []) if a.no_grid else grid(systems["draftmill"], a.quiet, log)
     finally:
         for system in systems.values():
             system.close()

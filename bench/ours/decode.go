@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/spec"
+)
+
+// run is one engine at work: lanes that decode one sequence after another, each
+// lane its own prompt again and again, so that prefill is paid once, before the
+// clock starts.
+type run struct {
+	engine  *pipeline.Engine
+	target  *counter
+	lanes   int
+	started int
+	seed    uint64
+
+	loops, tokens, rounds     int
+	examined, accepted        int
+	overlap                   float64
+	draft, score, sample, sum time.Duration
+}
+
+// decode measures decoding for so many seconds: k is a lookahead or auto, lanes a
+// number of them or auto:most.
+func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, seconds int) (_ map[string]any, err error) {
+	settings, err := parse(k, lanes, how)
+	if err != nil || seconds < 1 {
+		return nil, errors.Join(errUsage, err)
+	}
+	r, done, err := b.newRun(ctx, precision, settings)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+
+	for warm := 0; warm < 4; warm++ {
+		if err := r.step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	*r = run{engine: r.engine, target: r.target, lanes: r.lanes, started: r.started, seed: r.seed}
+	began := time.Now()
+	for time.Since(began) < time.Duration(seconds)*time.Second {
+		if err := r.step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	took := time.Since(began)
+	return map[string]any{
+		"tokens_per_s":    float64(r.tokens) / took.Seconds(),
+		"tokens":          r.tokens,
+		"loop_ms":         milliseconds(took) / float64(r.rounds),
+		"tokens_per_loop": float64(r.tokens) / float64(r.loops),
+		"lanes":           float64(r.loops) / float64(r.rounds),
+		"alpha":           r.overlap / float64(max(1, r.examined)),
+		"draft_ms":        milliseconds(r.draft) / float64(r.loops),
+		"score_ms":        milliseconds(r.score) / float64(r.loops),
+		"sample_ms":       milliseconds(r.sample) / float64(r.loops),
+	}, nil
+}
+
+// parse reads what a request says of how to decode.
+func parse(k, lanes, how string) (s pipeline.Settings, err error) {
+	if k == "auto" {
+		s.K, s.Lookahead = 8, spec.Lookahead{Kind: spec.AutoLookahead}
+	} else if s.K, err = strconv.Atoi(k); err != nil {
+		return s, fmt.Errorf("lookahead %q", k)
+	}
+	most, auto := strings.CutPrefix(lanes, "auto:")
+	if s.Lanes, err = strconv.Atoi(most); err != nil {
+		return s, fmt.Errorf("lanes %q", lanes)
+	}
+	s.AutoLanes = auto
+	switch how {
+	case "greedy":
+	case "sample":
+		s.Sampling.Temperature = 1
+	case "top50":
+		s.Sampling.Temperature, s.Sampling.TopK = 1, 50
+	default:
+		return s, fmt.Errorf("sampling %q", how)
+	}
+	return s, nil
+}
+
+// newRun opens decoders and an engine over them; done closes them.
+func (b *bench) newRun(ctx context.Context, precision string, s pipeline.Settings) (_ *run, done func() error, err error) {
+	var closers []func() error
+	done = func() (err error) {
+		for i := len(closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, closers[i]())
+		}
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, done())
+		}
+	}()
+	target, err := b.open("target-" + precision)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := target.model.NewDecoder()
+	if err != nil {
+		return nil, nil, err
+	}
+	closers = append(closers, t.Close)
+	b.runs++
+	r := &run{target: &counter{Decoder: t}, lanes: s.Lanes, seed: b.runs}
+	pair := pipeline.Pair{Target: r.target, Tokenizer: target.tok, EOS: target.model.Bundle().EOS}
+	if s.K > 0 {
+		draft, err := b.open("draft-" + precision)
+		if err != nil {
+			return nil, nil, err
+		}
+		d, err := draft.model.NewDecoder()
+		if err != nil {
+			return nil, nil, err
+		}
+		closers = append(closers, d.Close)
+		pair.Draft = d
+	}
+	if r.engine, err = pipeline.NewEngine(ctx, pair, s); err != nil {
+		return nil, nil, err
+	}
+	closers = append(closers, func() error { r.engine.Close(); return nil })
+	return r, done, nil
+}
+
+// step fills the lanes and runs one round of them.
+func (r *run) step(ctx context.Context) error {
+	for r.engine.Free() > 0 {
+		number := r.started
+		r.started++
+		request := pipeline.Request{
+			Prompt: prompt(number%r.lanes, promptTokens), Limit: newTokens,
+			Coins: spec.Coins{Seed: r.seed, Row: uint64(number)},
+			Loop:  r.count,
+		}
+		if err := r.engine.Admit(request); err != nil {
+			return err
+		}
+	}
+	r.rounds++
+	return r.engine.Step(ctx)
+}
+
+// count adds what a loop of one sequence did.
+func (r *run) count(l *pipeline.Loop) error {
+	r.loops++
+	r.tokens += l.Emitted
+	r.draft += l.Draft
+	r.score += l.Score
+	r.sample += l.Sample
+	examined := min(l.Accepted+1, len(l.Drafted))
+	for _, o := range l.Overlap[:examined] {
+		r.overlap += o
+	}
+	r.examined += examined
+	r.accepted += l.Accepted
+	return nil
+}
+
+// counter counts the tokens of prompts that are fed to a model.
+type counter struct {
+	pipeline.Decoder
+	prompt int // tokens at positions before this one
+	fed    int
+}
+
+// Forward implements pipeline.Decoder.
+func (c *counter) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
+	for i, p := range past {
+		c.fed += max(0, min(p+len(tokens[i]), c.prompt)-p)
+	}
+	return c.Decoder.Forward(ctx, slots, past, tokens)
+}
+
+// prefill measures the prefill of n samples of one prompt of 256 tokens: the
+// tokens that are fed to the target, the last of the prompt belonging to the
+// first loop, and the time that it takes.
+func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[string]any, err error) {
+	r, done, err := b.newRun(ctx, precision, pipeline.Settings{Lanes: 8, Sampling: spec.Sampling{Temperature: 1}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	const length = 256
+	r.target.prompt = length - 1
+	var spent time.Duration
+	requests := make([]pipeline.Request, n)
+	for i := range requests {
+		requests[i] = pipeline.Request{
+			Prompt: prompt(0, length), Limit: 16, Coins: spec.Coins{Seed: 1, Sample: uint32(i)},
+			Done: func(s *pipeline.Sequence) error { spent += s.Prefill; return s.Err },
+		}
+	}
+	_, err = r.engine.DrawAll(ctx, requests)
+	return map[string]any{"tokens": r.target.fed, "ms": milliseconds(spent)}, err
+}
+
+// greedy continues prompt 0 greedily, for comparison with the others.
+func (b *bench) greedy(ctx context.Context, precision string) (_ map[string]any, err error) {
+	r, done, err := b.newRun(ctx, precision, pipeline.Settings{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	tokens, err := r.engine.Draw(ctx, prompt(0, promptTokens), spec.Coins{}, 32)
+	return map[string]any{"tokens": tokens}, err
+}
