@@ -123,8 +123,9 @@ func (s *sessions) open(n int) (session unsafe.Pointer, err error) {
 	if err := s.weights.share(rawSessionOptions(options), graph.Graph); err != nil {
 		return nil, err
 	}
+	stop := s.weights.forgetting()
 	err = goError(C.dm_session_new(s.runtime, unsafe.Pointer(&model[0]), C.size_t(len(model)), rawSessionOptions(options), s.weights.packed, &session))
-	return session, errors.Join(err, s.weights.forget())
+	return session, errors.Join(err, stop(), s.weights.forget())
 }
 
 func (s *sessions) free() error {

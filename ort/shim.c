@@ -165,11 +165,12 @@ void dm_packed_free(const dm_runtime *rt, void *packed) {
   ((release_fn)rt->api[RELEASE_PACKED])(packed);
 }
 
-// The optimizers see a value that was given as external; only for one that was
-// added as shared are the packed forms shared too.
+// The optimizers see what a file holds, or a value that was given as external,
+// of which the session makes a copy; only for one that was added as shared are
+// the packed forms shared too.
 char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
-               const void *const *values, const void *const *shared, size_t n) {
-  status s = ((share_fn)rt->api[ADD_EXTERNAL_INITIALIZERS])(options, names, values, n);
+               const void *const *values, size_t given, const void *const *shared, size_t n) {
+  status s = given == 0 ? NULL : ((share_fn)rt->api[ADD_EXTERNAL_INITIALIZERS])(options, names, values, given);
   for (size_t i = 0; s == NULL && i < n; i++) {
     if (shared[i] == NULL) continue;
     s = ((share_one_fn)rt->api[ADD_INITIALIZER])(options, names[i], shared[i]);

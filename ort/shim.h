@@ -75,11 +75,11 @@ char *dm_packed_new(const dm_runtime *rt, void **out);
 void dm_packed_free(const dm_runtime *rt, void *packed);
 
 // Makes the session take its initializers of these names from these values,
-// which outlive it. In the model they are external data. values are on the CPU,
-// for the optimizers to see; shared are the same where the session runs, or
-// NULL where it makes a copy of its own.
+// which outlive it. In the model they are external data, the first given ones of
+// no file: their values, on the CPU, are for the optimizers to see. shared are
+// the same where the session runs, or NULL where it makes a copy of its own.
 char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
-               const void *const *values, const void *const *shared, size_t n);
+               const void *const *values, size_t given, const void *const *shared, size_t n);
 
 // A session of the model at path, or one of the model in these bytes that
 // shares what is packed (NULL: nothing).

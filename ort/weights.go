@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"google.golang.org/protobuf/proto"
@@ -48,6 +50,10 @@ type weight struct {
 	onDevice    block          // the same data where sessions run; empty on the CPU
 	deviceValue unsafe.Pointer // OrtValue over them
 }
+
+// foldedLocation stands for a file where there is none: the value is given to
+// each session.
+const foldedLocation = "folded"
 
 // maxRank is what a dm_view can describe.
 const maxRank = 4
@@ -149,7 +155,7 @@ func (w *weights) fold(g *onnxpb.GraphProto) error {
 			name := node.Output[0]
 			w.tensors[name] = y
 			t := &onnxpb.TensorProto{Name: &name, Dims: y.dims, DataType: proto.Int32(int32(y.typ))}
-			setExternal(t, "folded", 0, y.bytes) // its value is given to each session
+			setExternal(t, foldedLocation, 0, y.bytes)
 			g.Initializer = append(g.Initializer, t)
 		}
 	}
@@ -232,20 +238,26 @@ func (w *weights) share(options unsafe.Pointer, g *onnxpb.GraphProto) error {
 			C.free(unsafe.Pointer(name))
 		}
 	}()
-	for _, t := range g.Initializer {
-		x := w.tensors[t.GetName()]
-		if x == nil {
-			continue
+	given := 0 // of the values: the first ones, which no file holds
+	for _, folded := range []bool{true, false} {
+		for _, t := range g.Initializer {
+			x := w.tensors[t.GetName()]
+			if x == nil || folded != (externalData(t, "location") == foldedLocation) {
+				continue
+			}
+			if err := w.open(x); err != nil {
+				return fmt.Errorf("initializer %s: %w", t.GetName(), err)
+			}
+			names, values, shared = append(names, C.CString(t.GetName())), append(values, x.value), append(shared, x.shared())
 		}
-		if err := w.open(x); err != nil {
-			return fmt.Errorf("initializer %s: %w", t.GetName(), err)
+		if folded {
+			given = len(names)
 		}
-		names, values, shared = append(names, C.CString(t.GetName())), append(values, x.value), append(shared, x.shared())
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return goError(C.dm_share(w.runtime, options, &names[0], &values[0], &shared[0], C.size_t(len(names))))
+	return goError(C.dm_share(w.runtime, options, &names[0], &values[0], C.size_t(given), &shared[0], C.size_t(len(names))))
 }
 
 // open makes the weight's values.
@@ -323,7 +335,36 @@ func (x *weight) free(rt *C.dm_runtime) {
 // more take as much memory as two copies of the weights.
 func (w *weights) forget() error {
 	C.dm_trim()
-	var err error
+	return w.forgetPages()
+}
+
+// forgetting gives mapped pages back again and again while a session is being
+// made, so that reading a model takes the memory of what the kernels pack and
+// not that of the file besides. stop ends it.
+func (w *weights) forgetting() (stop func() error) {
+	var wg sync.WaitGroup
+	end := make(chan struct{})
+	var failed error
+	wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				failed = errors.Join(failed, w.forgetPages())
+			case <-end:
+				return
+			}
+		}
+	})
+	return func() error {
+		close(end)
+		wg.Wait()
+		return failed
+	}
+}
+
+func (w *weights) forgetPages() (err error) {
 	for _, data := range w.files {
 		err = errors.Join(err, syscall.Madvise(data, syscall.MADV_DONTNEED))
 	}
