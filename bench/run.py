@@ -111,15 +111,17 @@ def start(a):
 
 def check(systems, pair):
     """All systems continue a prompt with the same tokens: they run the same model."""
+    versions = []
     for name, system in systems.items():
         if name == "memory":
             continue
-        print(json.dumps(system.ask("info")), file=sys.stderr)
+        versions.append(system.ask("info"))
         got = system.ask("greedy fp32")["tokens"]
         same = next((i for i, (x, y) in enumerate(zip(got, pair["greedy"])) if x != y), len(got))
         print(f"{name}: {same} of {len(pair['greedy'])} greedy tokens as in pair.json", file=sys.stderr)
         if same < 8:
             raise SystemExit(f"run: {name} does not compute what the pair computes")
+    return versions
 
 
 def measure(systems, rounds, quiet, log):
@@ -150,6 +152,16 @@ def grid(ours, quiet, log):
         print(f"grid of {lanes} lanes after {time.monotonic() - BEGAN:.0f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     auto.append(ours.ask_quietly(AUTO, quiet, 2))
     return cells, auto
+
+
+def print_machine(versions):
+    cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    caches = [f"L{(d / 'level').read_text().strip()} {(d / 'size').read_text().strip()}" for d in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    print(f"{time.strftime('%Y-%m-%d')}: {os.cpu_count()} CPUs ({cpu}, {', '.join(caches)}), {memory:.0f} GiB, Linux {os.uname().release}\n")
+    for v in versions:
+        print("- " + ", ".join(f"{key} {value}" for key, value in v.items() if key not in ("system", "others") and value))
+    print()
 
 
 def tokens_per_loop(alpha, k):
@@ -231,13 +243,14 @@ def main():
     pair = json.loads((a.pair / "pair.json").read_text())
     systems = start(a)
     try:
-        check(systems, pair)
+        versions = check(systems, pair)
         with a.log.open("w") as log:
             results = measure(systems, a.rounds, a.quiet, log)
             cells, auto = ([], []) if a.no_grid else grid(systems["draftmill"], a.quiet, log)
     finally:
         for system in systems.values():
             system.close()
+    print_machine(versions)
     table(results, cells, auto, pair)
 
 
