@@ -48,8 +48,7 @@ import (
 // Greedily, p and q are one-hot and a factor changes nothing: q is 0 or 1.
 // Appendix A.5 then compares before the distributions are made one-hot. With
 // q' the softmax of the target's processed logits, lenient accepts where q'(x)
-// >= l max q' (the appendix prints <=, which would accept what the target finds
-// unlikely), whatever the coin, and recovers the most probable token. So every
+// >= l max q', whatever the coin, and recovers the most probable token. So every
 // token that is emitted has at least l times the unadjusted probability of the
 // most probable one.
 type Rule struct {

@@ -178,7 +178,7 @@ func (m *Models) read(dir string) (*entry, error) {
 	if e := m.known[abs]; e != nil {
 		return e, nil
 	}
-	bundle, err := ort.OpenBundle(dir)
+	bundle, err := ort.OpenBundleWith(dir, ort.LogProgress(m.log))
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 		}
 		model, err := ort.Load(e.bundle, ort.Options{
 			Threads: m.cfg.ORT.Threads, Device: v.device, ProviderOptions: m.cfg.ORT.ProviderOptions,
-			Context: v.context, Lanes: lanes,
+			Context: v.context, Lanes: lanes, Progress: ort.LogProgress(m.log),
 		})
 		if err != nil {
 			return nil, err
@@ -224,7 +224,6 @@ func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 		}
 		l = &loaded{model: model}
 		e.loaded[v] = l
-		m.log.Debug("model loaded", "model", e.bundle.String(), "context", model.Context(), "device", model.Device())
 	}
 	if l.tested < s {
 		if err := l.model.SelfTest(s); err != nil {
