@@ -110,6 +110,9 @@ func (a *Auto) Begin(l *Lane) bool {
 // Next implements [Policy].
 func (a *Auto) Next(lanes []*Lane) int {
 	a.attempt = attempt{}
+	if a.Fixed() {
+		return a.most
+	}
 	k, rate := a.best(lanes)
 	a.since++
 	room := 0
