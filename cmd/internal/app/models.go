@@ -19,7 +19,7 @@ import (
 // many workers and modes use it.
 type Models struct {
 	cfg configs.Config
-	log     *slog.Logger
+	log *slog.Logger
 
 	mu     sync.Mutex
 	known  map[string]*entry // by folder
