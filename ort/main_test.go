@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(initChild); path != "" {
 		os.Exit(runInitChild(path))
 	}
+	if dir := os.Getenv(loadChild); dir != "" {
+		os.Exit(runLoadChild(dir))
+	}
 	goleak.VerifyTestMain(m)
 }
 
