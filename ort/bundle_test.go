@@ -341,6 +341,17 @@ func TestContracts(t *testing.T) {
 			return s
 		}, "past_key_values.1.key differs"},
 		{"types of one cache differ", func(s signature) signature { half(s, "present.1.value"); return s }, "want one float type"},
+		{"a quantized cache", func(s signature) signature {
+			for _, tensors := range []map[string]tensorInfo{s.inputs, s.outputs} {
+				for name, v := range tensors {
+					if strings.HasPrefix(name, "p") {
+						v.typ = int8Type
+						tensors[name] = v
+					}
+				}
+			}
+			return s
+		}, "past_key_values.0.key is int8: a quantized cache is not supported; export it without kv_cache_quant_scheme"},
 		{"narrow ids", func(s signature) signature {
 			s.inputs["input_ids"] = tensorInfo{typ: 6, shape: []int64{-1, -1}}
 			return s

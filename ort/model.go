@@ -161,13 +161,7 @@ func (m *Model) OneLane() error { return m.sessions.oneLane }
 func (m *Model) Device() string { return m.sessions.device.name }
 
 // CacheBytes is the memory of one slot when it is full, on the model's device.
-func (m *Model) CacheBytes() int {
-	n := m.bundle.CacheBytesPerToken() * m.context
-	if m.bundle.Contract == Growing {
-		n *= 2 // the past and the present of a step
-	}
-	return n
-}
+func (m *Model) CacheBytes() int { return m.bundle.CacheBytes(m.context) }
 
 // Close lets the session go; decoders that are still open keep it until they
 // are closed. Closing twice is harmless.

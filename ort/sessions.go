@@ -6,7 +6,6 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"unsafe"
@@ -55,16 +54,11 @@ func newSessions(rt *C.dm_runtime, b *Bundle, o Options) (_ *sessions, err error
 // prepareLanes finds out whether the graph can be rewritten and takes hold of
 // the weights if so.
 func (s *sessions) prepareLanes() error {
-	if s.bundle.Contract != GQA {
-		s.oneLane = fmt.Errorf("a graph of the %s contract takes one sequence", s.bundle.Contract)
-		return nil
-	}
 	m, err := readModel(s.bundle.Model)
 	if err != nil {
 		return err
 	}
-	if _, err := laneGraph(m, 2); err != nil {
-		s.oneLane = err
+	if s.oneLane = oneLane(s.bundle.Contract, m); s.oneLane != nil {
 		return nil
 	}
 	if s.weights, err = newWeights(s.device, filepath.Dir(s.bundle.Model), m); err != nil {
