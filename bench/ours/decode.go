@@ -41,7 +41,10 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 	}
 	defer func() { err = errors.Join(err, done()) }()
 
-	for warm := 0; warm < 4; warm++ {
+	if err := b.makeSessions(precision, settings); err != nil {
+		return nil, err
+	}
+	for range 4 {
 		if err := r.step(ctx); err != nil {
 			return nil, err
 		}
@@ -65,6 +68,28 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 		"score_ms":        milliseconds(r.score) / float64(r.loops),
 		"sample_ms":       milliseconds(r.sample) / float64(r.loops),
 	}, nil
+}
+
+// makeSessions runs every number of lanes once: sequences that end together
+// leave fewer of them for a loop, and the session for that many is made when it
+// is first needed.
+func (b *bench) makeSessions(precision string, s pipeline.Settings) error {
+	models := []string{"target-" + precision}
+	if s.K > 0 {
+		models = append(models, "draft-"+precision)
+	}
+	for _, name := range models {
+		o, err := b.open(name)
+		if err != nil {
+			return err
+		}
+		for ; o.lanes < s.Lanes; o.lanes++ {
+			if _, err := o.model.BareLanes(o.lanes+1, 1, 1, 1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // parse reads what a request says of how to decode.

@@ -73,6 +73,7 @@ func serve(pair string, options ort.Options, draft int) (err error) {
 type opened struct {
 	model *ort.Model
 	tok   *tokenize.Tokenizer
+	lanes int // sessions were made for up to so many
 }
 
 // bench is what is open.
@@ -105,7 +106,7 @@ func (b *bench) open(name string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.models[name] = &opened{model, tok}
+	b.models[name] = &opened{model: model, tok: tok}
 	return b.models[name], nil
 }
 
