@@ -167,7 +167,7 @@ func (r *run) step(ctx context.Context) error {
 		number := r.started
 		r.started++
 		request := pipeline.Request{
-			Prompt: prompt(number%r.lanes, promptTokens), Limit: newTokens,
+			Prompt: prompt(number%r.lanes, promptTokens, r.target.Vocab()), Limit: newTokens,
 			Coins: spec.Coins{Seed: r.seed, Row: uint64(number)},
 			Loop:  r.count,
 		}
@@ -224,7 +224,7 @@ func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[str
 	requests := make([]pipeline.Request, n)
 	for i := range requests {
 		requests[i] = pipeline.Request{
-			Prompt: prompt(0, length), Limit: 16, Coins: spec.Coins{Seed: 1, Sample: uint32(i)},
+			Prompt: prompt(0, length, r.target.Vocab()), Limit: 16, Coins: spec.Coins{Seed: 1, Sample: uint32(i)},
 			Done: func(s *pipeline.Sequence) error { spent += s.Prefill; return s.Err },
 		}
 	}
@@ -239,6 +239,6 @@ func (b *bench) greedy(ctx context.Context, precision string) (_ map[string]any,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	tokens, err := r.engine.Draw(ctx, prompt(0, promptTokens), spec.Coins{}, 32)
+	tokens, err := r.engine.Draw(ctx, prompt(0, promptTokens, r.target.Vocab()), spec.Coins{}, 32)
 	return map[string]any{"tokens": tokens}, err
 }

@@ -178,12 +178,11 @@ func (b *bench) pass(name string, lanes, s int) (map[string]any, error) {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // prompt is the tokens that every system decodes from, one list for each number.
-func prompt(number, n int) []int32 {
-	const vocab = 32000
+func prompt(number, n, vocab int) []int32 {
 	tokens, x := make([]int32, n), uint64(number+1)*7919
 	for i := range tokens {
 		x = (x*1103515245 + 12345) % (1 << 31)
-		tokens[i] = int32(1 + (x>>8)%(vocab-1))
+		tokens[i] = int32(1 + (x>>8)%uint64(vocab-1))
 	}
 	return tokens
 }
