@@ -161,27 +161,29 @@ func (g *golden) ways() map[string][]step {
 // decoding divides a text into forwards.
 func TestExporters(t *testing.T) {
 	for _, e := range exportedModels {
-		t.Run(e.name, func(t *testing.T) {
-			g := readGolden(t, e)
-			m := loadT(t, exportedDir(e.name), Options{Threads: 1})
-			if m.Bundle().Contract != e.contract || m.Vocab() != g.vocab {
-				t.Fatalf("contract %s with a vocabulary of %d, want %s with %d", m.Bundle().Contract, m.Vocab(), e.contract, g.vocab)
+		t.Run(e.name, func(t *testing.T) { e.divided(t, Options{Threads: 1}) })
+	}
+}
+
+func (e exported) divided(t *testing.T, o Options) {
+	g := readGolden(t, e)
+	m := loadT(t, exportedDir(e.name), o)
+	if m.Bundle().Contract != e.contract || m.Vocab() != g.vocab {
+		t.Fatalf("contract %s with a vocabulary of %d, want %s with %d", m.Bundle().Contract, m.Vocab(), e.contract, g.vocab)
+	}
+	if err := m.SelfTest(g.k + 1); err != nil {
+		t.Error(err)
+	}
+	d := decoderT(t, m)
+	g.adopt(t, e, d)
+	for name, way := range g.ways() {
+		s := sequenceT(t, d)
+		for _, step := range way {
+			if off := relative(s.feed(step.past, step.tokens...), step.want, g.vocab); !(off <= e.itself) {
+				t.Errorf("%s: %d tokens after %d: %.2g off, at most %.2g is allowed", name, len(step.tokens), step.past, off, e.itself)
 			}
-			if err := m.SelfTest(g.k + 1); err != nil {
-				t.Error(err)
-			}
-			d := decoderT(t, m)
-			g.adopt(t, e, d)
-			for name, way := range g.ways() {
-				s := sequenceT(t, d)
-				for _, step := range way {
-					if off := relative(s.feed(step.past, step.tokens...), step.want, g.vocab); !(off <= e.itself) {
-						t.Errorf("%s: %d tokens after %d: %.2g off, at most %.2g is allowed", name, len(step.tokens), step.past, off, e.itself)
-					}
-				}
-				d.Free(s.slot)
-			}
-		})
+		}
+		d.Free(s.slot)
 	}
 }
 
@@ -207,49 +209,51 @@ func (g *golden) adopt(t *testing.T, e exported, d *Decoder) {
 // of them on the branch, that keep different numbers of the tokens they are
 // fed.
 func TestExportersInLanes(t *testing.T) {
-	const lanes = 4
 	for _, e := range exportedModels {
-		if e.contract != GQA {
-			continue
+		if e.contract == GQA {
+			t.Run(e.name, func(t *testing.T) { e.together(t, Options{Threads: 1}) })
 		}
-		t.Run(e.name, func(t *testing.T) {
-			g := readGolden(t, e)
-			m := loadT(t, exportedDir(e.name), Options{Threads: 1, Lanes: lanes})
-			if m.Lanes() != lanes {
-				t.Fatalf("%d lanes: %v", m.Lanes(), m.OneLane())
+	}
+}
+
+func (e exported) together(t *testing.T, o Options) {
+	const lanes = 4
+	g := readGolden(t, e)
+	o.Lanes = lanes
+	m := loadT(t, exportedDir(e.name), o)
+	if m.Lanes() != lanes {
+		t.Fatalf("%d lanes: %v", m.Lanes(), m.OneLane())
+	}
+	if err := m.SelfTest(g.k + 1); err != nil {
+		t.Error(err)
+	}
+	d := decoderT(t, m)
+	g.adopt(t, e, d)
+	slots, past := make([]int, lanes), make([]int, lanes)
+	for lane, from := range []int{1, 6, 9, g.at} {
+		s := sequenceT(t, d)
+		s.feed(0, g.text[:from]...)
+		slots[lane], past[lane] = s.slot, from
+	}
+	for round, kept := range [][]int{{1, 5, 2, 0}, {5, 0, 3, 4}, {2, 1, 5, 1}, {0, 0, 0, 0}} {
+		steps, tokens := make([]step, lanes), make([][]int32, lanes)
+		for lane := range lanes {
+			if steps[lane] = g.on(past[lane], g.k+1); round == 0 && past[lane] == g.at {
+				steps[lane] = g.off()
 			}
-			if err := m.SelfTest(g.k + 1); err != nil {
-				t.Error(err)
+			tokens[lane] = steps[lane].tokens
+		}
+		logits, err := d.Forward(t.Context(), slots, past, tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(logits) / lanes
+		for lane, step := range steps {
+			if off := relative(logits[lane*n:(lane+1)*n], step.want, g.vocab); !(off <= e.itself) {
+				t.Errorf("lane %d: %d tokens after %d: %.2g off, at most %.2g is allowed", lane, len(step.tokens), step.past, off, e.itself)
 			}
-			d := decoderT(t, m)
-			g.adopt(t, e, d)
-			slots, past := make([]int, lanes), make([]int, lanes)
-			for lane, from := range []int{1, 6, 9, g.at} {
-				s := sequenceT(t, d)
-				s.feed(0, g.text[:from]...)
-				slots[lane], past[lane] = s.slot, from
-			}
-			for round, kept := range [][]int{{1, 5, 2, 0}, {5, 0, 3, 4}, {2, 1, 5, 1}, {0, 0, 0, 0}} {
-				steps, tokens := make([]step, lanes), make([][]int32, lanes)
-				for lane := range lanes {
-					if steps[lane] = g.on(past[lane], g.k+1); round == 0 && past[lane] == g.at {
-						steps[lane] = g.off()
-					}
-					tokens[lane] = steps[lane].tokens
-				}
-				logits, err := d.Forward(t.Context(), slots, past, tokens)
-				if err != nil {
-					t.Fatal(err)
-				}
-				n := len(logits) / lanes
-				for lane, step := range steps {
-					if off := relative(logits[lane*n:(lane+1)*n], step.want, g.vocab); !(off <= e.itself) {
-						t.Errorf("lane %d: %d tokens after %d: %.2g off, at most %.2g is allowed", lane, len(step.tokens), step.past, off, e.itself)
-					}
-					past[lane] += kept[lane]
-				}
-			}
-		})
+			past[lane] += kept[lane]
+		}
 	}
 }
 
