@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda race soak mutants lint check bench bench-peers clean
+.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda race asan soak mutants lint check bench bench-peers clean
 
 all: build
 
@@ -40,6 +40,12 @@ test-cuda:
 ## race: the tests under the race detector
 race: ort
 	$(GO) test -race ./...
+
+## asan: the engine's tests under the address sanitizer, leaks included (its own memory and
+## C's; what is left out counts Go's allocations, to which the sanitizer adds)
+asan: ort
+	ASAN_OPTIONS=quarantine_size_mb=1 CGO_CFLAGS="-O1 -g" CGO_LDFLAGS="-O1 -g -Wl,--no-as-needed -lstdc++" \
+		$(GO) test -asan -skip AllocateNothing -timeout 30m ./ort
 
 ## soak: 10,000 models opened and closed, and half an hour of decoding, in flat memory
 soak: ort

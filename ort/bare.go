@@ -50,6 +50,8 @@ func (m *Model) bareRun(lanes, past, s, n int) (time.Duration, error) {
 	if _, err := d.Forward(context.Background(), slots, pasts, tokens); err != nil {
 		return 0, err
 	}
+	d.device().lock()
+	defer d.device().unlock()
 	loop := func(n int) error { return goError(C.dm_loop(d.runtime, d.run(), C.size_t(n))) }
 	if err := loop(1 + n/10); err != nil {
 		return 0, err

@@ -61,6 +61,8 @@ func (m *Model) NewDecoder() (*Decoder, error) {
 		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, err)
 	}
 	d := &Decoder{model: m, runtime: m.runtime}
+	d.device().lock()
+	defer d.device().unlock()
 	if err := d.prepare(); err != nil {
 		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, errors.Join(err, d.free()))
 	}
@@ -174,6 +176,8 @@ func (d *Decoder) CacheBytes() int { return d.model.CacheBytes() }
 func (d *Decoder) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.device().lock()
+	defer d.device().unlock()
 	logits, err := d.forward(ctx, slots, past, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
@@ -343,6 +347,8 @@ func (d *Decoder) Close() error {
 		return nil
 	}
 	d.closed = true
+	d.device().lock()
+	defer d.device().unlock()
 	return d.free()
 }
 

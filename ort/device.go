@@ -36,9 +36,29 @@ type device struct {
 	options map[string]string // of the provider
 
 	memory *memory // nil on the CPU
+	guard  *sync.Mutex
 
 	mu     sync.Mutex
 	movers map[int]unsafe.Pointer // OrtSession of moveGraph, by number of tensors
+}
+
+// webgpuGuard is held through every use of WebGPU: ONNX Runtime 1.30 records the
+// commands of all sessions of a device in one place, and two threads that do so
+// at once corrupt it.
+var webgpuGuard sync.Mutex
+
+// lock keeps other goroutines from the device where its provider wants that. It
+// is taken after a decoder's own lock, and before a model's and its sessions'.
+func (d *device) lock() {
+	if d.guard != nil {
+		d.guard.Lock()
+	}
+}
+
+func (d *device) unlock() {
+	if d.guard != nil {
+		d.guard.Unlock()
+	}
 }
 
 // parseDevice reads Options.Device and checks Options.ProviderOptions.
@@ -61,24 +81,22 @@ func parseDevice(o Options) (*device, error) {
 	if d.kind == cpuDevice && len(d.options) > 0 {
 		return nil, errors.New("provider options are for devices other than the cpu")
 	}
+	if d.kind == webgpuDevice {
+		d.guard = &webgpuGuard
+	}
 	return d, nil
 }
 
-// openDevice makes the device that the options name ready for sessions of the
-// bundle.
-func openDevice(rt *C.dm_runtime, b *Bundle, o Options) (*device, error) {
-	d, err := parseDevice(o)
-	if err != nil {
-		return nil, err
-	}
+// open makes the device ready for sessions of the bundle.
+func (d *device) open(rt *C.dm_runtime, b *Bundle) error {
 	d.runtime = rt
 	if err := d.fits(b); err != nil || d.onCPU() {
-		return d, err
+		return err
 	}
 	if err := d.openMemory(); err != nil {
-		return nil, errors.Join(d.explain(err), d.free())
+		return errors.Join(d.explain(err), d.free())
 	}
-	return d, nil
+	return nil
 }
 
 func (d *device) onCPU() bool { return d.kind == cpuDevice }

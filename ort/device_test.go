@@ -120,7 +120,10 @@ func TestMoverKeepsBits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := openDevice(rt, openBundleT(t, modelDir("gqa")), Options{Device: name})
+			d, err := parseDevice(Options{Device: name})
+			if err == nil {
+				err = d.open(rt, openBundleT(t, modelDir("gqa-float16")))
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

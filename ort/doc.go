@@ -5,7 +5,7 @@
 //	Init       loads the library, once per process   (runtime.go, shim.c)
 //	OpenBundle reads a model folder, no runtime needed (bundle.go, graph.go)
 //	Load       makes the session: one copy of weights (model.go, sessions.go)
-//	NewDecoder makes caches and bindings over it      (decoder.go)
+//	NewDecoder makes caches and bindings over it      (decoder.go, slots.go)
 //
 // ONNX files are read and written through the generated types of onnxpb, whose
 // doc.go says how they are made.
@@ -45,17 +45,47 @@
 //   - Graphs of growing caches, and those that use the mask or a cache outside
 //     of attention, run lane after lane; Model.OneLane says so.
 //
+// # Devices
+//
+// With Options.Device a model runs on an NVIDIA GPU ("cuda", "cuda:1") or on any
+// GPU by way of WebGPU ("webgpu"), several side by side in one process, each with
+// sessions and memory of its own (device.go). Caches are allocated there and
+// bound in place, past and present; token ids, masks and lengths go in, logits
+// come out. The calls are the same:
+//
+//   - What the CPU does to a cache by moving memory - Copy, and the rollback of a
+//     growing cache - a device does in a session that slices tensors (mover.go),
+//     because a device's memory may be a handle and not an address. Copy moves a
+//     GQA cache as a whole; a growing cache goes into the other of its two sets
+//     of buffers. Both stay on the device.
+//   - With Options.Lanes above 1 all sessions share one copy of the weights there
+//     too.
+//   - A model whose cache the device's kernels would leave to the CPU is refused,
+//     with what helps; so is float32 attention on CUDA, which knows half precision
+//     only. Other operators that a device lacks run on the CPU, as ONNX Runtime
+//     sees fit.
+//   - Logits are those of the CPU within the device's rounding. To the bit they
+//     need not be those of a sequence alone: kernels choose by shape.
+//   - Of WebGPU one call runs at a time in a process, whatever the model; the
+//     others wait. ONNX Runtime 1.30 corrupts its commands otherwise.
+//   - While another session of the process runs on WebGPU, ONNX Runtime 1.30 keeps
+//     the device memory of a closed session, about the size of its weights where
+//     they are not shared. A model is better kept than closed and opened again.
+//
+// Package orttest plays one suite on all of them.
+//
 // # Invariants
 //
 //   - Nothing that C holds lives in Go's heap. Token ids, masks, caches and
-//     logits are in memory of ONNX Runtime's allocator, owned by a decoder.
+//     logits are in memory of ONNX Runtime's allocators, owned by a decoder.
 //   - Nothing is freed while C runs: cancelling terminates the run and waits
 //     for it, Close of a decoder does the same, and a session outlives its
 //     decoders.
 //   - A step allocates nothing in Go and costs a few microseconds over the bare
 //     run of the session.
 //   - A slot's result depends on its own tokens alone, never on what a slot held
-//     before, on its neighbours, or on how many they are.
+//     before, on its neighbours, or on how many they are; on a device but for
+//     rounding.
 //
 // The package knows nothing of sampling, queues or files of results. Its
 // Decoder satisfies interfaces of basic types that its callers declare.

@@ -67,7 +67,8 @@ func load(b *Bundle, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := parseDevice(o); err != nil {
+	d, err := parseDevice(o)
+	if err != nil {
 		return nil, err
 	}
 	if o.Threads < 0 {
@@ -87,7 +88,9 @@ func load(b *Bundle, o Options) (*Model, error) {
 		m.context = min(o.Context, b.Context)
 	}
 	meter := o.Progress.start("load", b.Dir, b.Bytes)
-	m.sessions, err = newSessions(rt, b, o)
+	d.lock()
+	defer d.unlock()
+	m.sessions, err = newSessions(rt, d, b, o)
 	if meter.end(err); err != nil {
 		return nil, err
 	}
@@ -173,6 +176,8 @@ func (m *Model) Close() error {
 	if !open {
 		return nil
 	}
+	m.sessions.device.lock()
+	defer m.sessions.device.unlock()
 	return m.release()
 }
 
@@ -187,7 +192,8 @@ func (m *Model) acquire() error {
 	return nil
 }
 
-// release drops a reference and, with the last one, the session.
+// release drops a reference and, with the last one, the session. The device is
+// locked.
 func (m *Model) release() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,9 +34,9 @@ type sessions struct {
 }
 
 // newSessions makes the session of one lane.
-func newSessions(rt *C.dm_runtime, b *Bundle, o Options) (_ *sessions, err error) {
-	s := &sessions{runtime: rt, bundle: b, options: o, lanes: 1, made: map[int]unsafe.Pointer{}}
-	if s.device, err = openDevice(rt, b, o); err != nil {
+func newSessions(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *sessions, err error) {
+	s := &sessions{runtime: rt, bundle: b, options: o, device: d, lanes: 1, made: map[int]unsafe.Pointer{}}
+	if err := d.open(rt, b); err != nil {
 		return nil, err
 	}
 	if o.Lanes > 1 {

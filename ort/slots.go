@@ -37,6 +37,8 @@ type kvCache interface {
 func (d *Decoder) Alloc() (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.device().lock()
+	defer d.device().unlock()
 	if d.closed {
 		return 0, fmt.Errorf("allocate a slot: %w", ErrClosed)
 	}
@@ -99,6 +101,8 @@ func (d *Decoder) Free(slot int) {
 func (d *Decoder) Copy(dst, src, n int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.device().lock()
+	defer d.device().unlock()
 	if err := d.copySlot(dst, src, n); err != nil {
 		return fmt.Errorf("copy %d tokens of slot %d to slot %d: %w", n, src, dst, err)
 	}

@@ -49,6 +49,7 @@ func Conform(t *testing.T, s Subject) {
 		{"Cancel", Cancel},
 		{"Lanes", Lanes},
 		{"Game", Game},
+		{"Concurrent", Concurrent},
 		{"OpenClose", OpenClose},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, s) })
@@ -267,6 +268,53 @@ func Game(t *testing.T, s Subject) {
 			m.back(q, r.IntN(n+1))
 		}
 	}
+}
+
+// Concurrent runs decoders of one model and of another at the same time, each in
+// a goroutine of its own.
+func Concurrent(t *testing.T, s Subject) {
+	const steps, n = 8, 3
+	reference := s.mirror(t, ort.Options{}).reference
+	one, two := s.open(t, s.Device, ort.Options{Context: 48, Lanes: 2}), s.open(t, s.Device, ort.Options{Context: 32})
+	var wg sync.WaitGroup
+	for i, m := range []*ort.Model{one, one, two} {
+		text := tokens(40+i, steps*n, m.Vocab())
+		slot, err := reference.Alloc()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want [][]float32
+		for step := range steps {
+			logits, err := reference.Forward(context.Background(), []int{slot}, []int{step * n}, [][]int32{text[step*n : (step+1)*n]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, slices.Clone(logits))
+		}
+		d := decoder(t, m)
+		wg.Go(func() {
+			slot, err := d.Alloc()
+			for step := 0; err == nil && step < steps; step++ {
+				// Something wrong first, which is taken back.
+				_, err = d.Forward(context.Background(), []int{slot}, []int{step * n}, [][]int32{{5, 4, 3, 2, 1}})
+				if err != nil {
+					break
+				}
+				var got []float32
+				got, err = d.Forward(context.Background(), []int{slot}, []int{step * n}, [][]int32{text[step*n : (step+1)*n]})
+				if err != nil {
+					break
+				}
+				if off := distance(want[step], got); !(off <= s.Tolerance) {
+					t.Errorf("decoder %d, step %d: off by %.3g of the logits' range", i, step, off)
+				}
+			}
+			if err != nil {
+				t.Errorf("decoder %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // OpenClose makes and ends models and decoders, in either order, and ends one
