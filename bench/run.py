@@ -47,6 +47,8 @@ ROUND = [
     ("draftmill", "prefill fp32 16", "prefill 16"),
 ]
 GRID_LANES, GRID_K = (1, 2, 4, 8, 16), (0, 1, 2, 3, 4, 5, 6, 8)
+MINUTES = 12  # see --minutes
+ROUNDS, RETRIES = 0.6, 0.8  # shares of it after which no round is begun, and no disturbed answer is asked for again
 AUTO = "decode fp32 auto auto:16 sample 5"
 
 
@@ -62,6 +64,11 @@ def busy_seconds():
 def own_seconds(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def spent():
+    """The share of --minutes that has passed."""
+    return (time.monotonic() - BEGAN) / 60 / MINUTES
 
 
 class System:
@@ -88,7 +95,7 @@ class System:
         answers = []
         while len(answers) < tries:
             answers.append(self.ask(request))
-            if answers[-1]["others"] <= limit:
+            if answers[-1]["others"] <= limit or spent() > RETRIES:
                 break
         return min(answers, key=lambda a: a["others"])
 
@@ -127,6 +134,9 @@ def check(systems, pair):
 def measure(systems, rounds, quiet, log):
     results = {name: [] for _, _, name in ROUND}
     for r in range(rounds):
+        if r > 0 and spent() > ROUNDS:
+            print(f"time for {r} rounds only", file=sys.stderr)
+            break
         for i in range(len(ROUND)):
             system, request, name = ROUND[(i + r * 5) % len(ROUND)]
             answer = systems[system].ask_quietly(request, quiet, 3)
@@ -212,7 +222,7 @@ def table(results, cells, auto, pair):
         met = value <= mark if sign == "<=" else value >= mark
         print(f"| {name} | {value:.3f} | {sign} {mark:g} | {'met' if met else 'NOT MET'} |")
     others = [a["others"] for answers in results.values() for a in answers] + [a["others"] for *_, a in cells] + [a["others"] for a in auto]
-    print(f"\n{len(others)} answers; others kept {statistics.mean(others):.2f} CPUs busy on average, {max(others):.2f} at worst")
+    print(f"\n{len(next(iter(results.values())))} rounds, {len(others)} answers; others kept {statistics.mean(others):.2f} CPUs busy on average, {max(others):.2f} at worst")
     print(f"\nfloor {floor:.2f} ms ({size / 1e6:.0f} MB at {median(lambda r: r['bandwidth']['best']) / 1e9:.2f} GB/s)\n")
     print("| | ms | | tokens/s | tokens per loop |\n|---|---|---|---|---|")
     for _, request, name in ROUND:
@@ -239,7 +249,9 @@ def main():
     ap.add_argument("--no-grid", action="store_true", help="leave auto and its grid out")
     ap.add_argument("--session", default="", help="session options of draftmill's, key=value,..")
     ap.add_argument("--log", type=Path, default=Path("bench.jsonl"), help="every single answer")
+    ap.add_argument("--minutes", type=float, default=MINUTES, help="about how long to take: fewer rounds and retries where the machine is slow or busy")
     a = ap.parse_args()
+    globals()["MINUTES"] = a.minutes
     pair = json.loads((a.pair / "pair.json").read_text())
     systems = start(a)
     try:
