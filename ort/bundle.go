@@ -22,7 +22,7 @@ type Bundle struct {
 
 	Contract Contract
 	Vocab    int // logits per position
-	Context  int // tokens that the model was made for
+	Context  int // tokens that the model was made for, or those that its graph treats alike
 	Layers   int
 	KVHeads  int
 	HeadSize int
@@ -153,6 +153,9 @@ func (b *Bundle) merge(c *modelConfig) error {
 		if f.agree && f.config > 0 && f.config != *f.to {
 			return fmt.Errorf("%s: %s %d, but the graph has %d: the files belong to different models", c.source, f.name, f.config, *f.to)
 		}
+	}
+	if l.limit > 0 {
+		b.Context = min(b.Context, l.limit)
 	}
 	// Sizes are multiplied later on; a damaged file must not make them overflow.
 	if bytes := float64(b.CacheBytesPerToken()) * float64(b.Context); max(b.Vocab, b.Context, b.KVHeads, b.HeadSize) > 1<<24 || bytes > 1<<50 {

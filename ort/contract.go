@@ -94,6 +94,7 @@ type layout struct {
 	cache     elementType
 	mask      bool    // the graph has attention_mask
 	positions bool    // the graph has position_ids
+	limit     int     // tokens of a sequence that the graph treats alike, 0 for no limit, see lengthBranches
 	tolerance float64 // how far rounding alone may move logits when S changes, see distance
 	past      []string
 	present   []string // past[i] continues as present[i]
@@ -113,7 +114,7 @@ func readLayout(g *graph) (*layout, error) {
 	case g.windowed != "":
 		return nil, fmt.Errorf("%s keeps a window of its cache only, and what has left it cannot be taken back; export it with windowed_kv_cache=false", g.windowed)
 	}
-	l := &layout{contract: Growing}
+	l := &layout{contract: Growing, limit: int(g.branches)}
 	if g.ops["GroupQueryAttention"] > 0 {
 		l.contract = GQA
 	}

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/onnxpb"
 )
 
 // exported is a model of testdata/models, made by one of the exporters that
@@ -280,6 +284,51 @@ func TestExportersRefused(t *testing.T) {
 		err := m.SelfTest(5)
 		if err == nil || !strings.HasPrefix(err.Error(), "self-test of "+name) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestLengthBranches: Phi-3's tables for long texts end the context before they
+// are taken, in the export that has them.
+func TestLengthBranches(t *testing.T) {
+	if b := openBundleT(t, exportedDir("phi3-builder")); b.Context != 32 {
+		t.Errorf("context %d, want 32", b.Context)
+	}
+	if b := openBundleT(t, exportedDir("phi3-optimum")); b.Context != 128 { // traced on a short text: it has one table
+		t.Errorf("context %d, want 128", b.Context)
+	}
+	read := func() *onnxpb.ModelProto {
+		m, err := readModel(filepath.Join(exportedDir("phi3-builder"), "model.onnx"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	lanes, err := laneGraph(read(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ops := describe(lanes, "model.onnx").ops; ops["If"] != 0 || ops["Greater"] != 0 || ops["GroupQueryAttention"] != 4 {
+		t.Errorf("operators %v", ops)
+	}
+	// Other branches are no limit. Lanes have no mask for them.
+	for _, c := range []struct {
+		name   string
+		change func(greater *onnxpb.NodeProto)
+		lanes  bool
+	}{
+		{"another operator", func(n *onnxpb.NodeProto) { n.OpType = proto.String("Less") }, false},
+		{"the mask's numbers", func(n *onnxpb.NodeProto) { n.Input[0] = "attention_mask" }, false},
+		{"no constant", func(n *onnxpb.NodeProto) { n.Input[1] = n.Input[0] }, false},
+		{"something else", func(n *onnxpb.NodeProto) { n.Input[0] = "input_ids" }, true},
+	} {
+		m := read()
+		c.change(m.Graph.Node[slices.IndexFunc(m.Graph.Node, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "Greater" })])
+		if limits := lengthBranches(m.Graph); len(limits) != 0 {
+			t.Errorf("%s: %v", c.name, limits)
+		}
+		if err := oneLane(GQA, m); (err == nil) != c.lanes {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

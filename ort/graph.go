@@ -21,6 +21,7 @@ type graph struct {
 	inputs, outputs []tensorInfo
 	ops             map[string]int // operator type -> number of nodes
 	windowed        string         // the first attention whose cache is as long as its window only
+	branches        int64          // tokens of a sequence beyond which another branch is taken, 0: no branches
 	external        []string       // locations of external data, relative to the model, sorted
 }
 
@@ -154,6 +155,11 @@ func describe(m *onnxpb.ModelProto, self string) *graph {
 		g.ops[n.GetOpType()]++
 		if g.windowed == "" && attribute(n, "sliding_window_cache").GetI() != 0 {
 			g.windowed = n.GetOpType() + " " + n.GetName()
+		}
+	}
+	for _, limit := range lengthBranches(m.Graph) {
+		if g.branches == 0 || limit < g.branches {
+			g.branches = limit
 		}
 	}
 	weights := map[string]bool{}

@@ -44,7 +44,12 @@ func laneGraph(m *onnxpb.ModelProto, n int) (*onnxpb.ModelProto, error) {
 	}
 	r := &rewriter{n: n}
 	var nodes []*onnxpb.NodeProto
+	branches := lengthBranches(m.Graph)
 	for i, node := range m.Graph.Node {
+		if branches[node] > 0 {
+			nodes = append(nodes, withinLimit(node)...)
+			continue
+		}
 		if node.GetOpType() != "GroupQueryAttention" {
 			nodes = append(nodes, node)
 			continue

@@ -31,6 +31,7 @@ from transformers import (
 EOS = "<|endoftext|>"
 VOCAB = 272  # the end of text, 256 bytes, 15 merges
 CONTEXT = 128
+LONG = 32  # tokens from which on Phi-3 takes its texts for long
 WINDOW = 12  # of Gemma 2: shorter than the golden text
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "def the_answer(n):\n    return n + 42\n", "in the beginning there was the end"] * 4
@@ -50,8 +51,10 @@ MODELS = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SHAPE, **COMMON, tie_word_embeddings=True, rope_theta=1e6)),
     # normalized queries and keys
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**WIDE, **COMMON, tie_word_embeddings=True, rope_theta=1e6)),
-    # packed projections, a window behind the end of the context
-    "phi3": (Phi3ForCausalLM, Phi3Config(**SHAPE, **COMMON, tie_word_embeddings=False, sliding_window=2 * CONTEXT, original_max_position_embeddings=CONTEXT)),
+    # packed projections, a window behind the end of the context, other rotary tables for long texts
+    "phi3": (Phi3ForCausalLM, Phi3Config(
+        **SHAPE, **COMMON, tie_word_embeddings=False, sliding_window=2 * CONTEXT, original_max_position_embeddings=LONG,
+        rope_scaling={"type": "longrope", "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [2.0] * 8})),
     # a window in the first layer and none in the second, capped attention and logits, scaled and tied
     # embeddings; Optimum gives it no position_ids, the builder rounds the embeddings' scale, the root of
     # the hidden size, to two digits

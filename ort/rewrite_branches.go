@@ -1,0 +1,92 @@
+package ort
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/onnxpb"
+)
+
+// lengthBranches are the If nodes of a graph that ask whether attention_mask
+// covers more than so many tokens, with that number. Phi-3 with a long context has one: once
+// a sequence is longer than what the model was first trained on, all tokens of a
+// run are rotated by another table. Around that length a token's logits depend on
+// which others are fed with it, so that drafts cannot be verified without a trace;
+// up to it the other branch is never taken. Bundle.Context ends there.
+func lengthBranches(g *onnxpb.GraphProto) map[*onnxpb.NodeProto]int64 {
+	limits := map[*onnxpb.NodeProto]int64{}
+	made := map[string]*onnxpb.NodeProto{}
+	for _, n := range g.Node { // producers stand before their users
+		if n.GetOpType() == "If" && len(n.Input) == 1 {
+			if greater := made[n.Input[0]]; greater.GetOpType() == "Greater" && len(greater.Input) == 2 && maskLength(made, greater.Input[0]) {
+				if limit := constant(made[greater.Input[1]]); limit > 0 {
+					limits[n] = limit
+				}
+			}
+		}
+		for _, name := range n.Output {
+			made[name] = n
+		}
+	}
+	return limits
+}
+
+// maskLength reports whether a tensor is the shape of attention_mask, or taken
+// from it.
+func maskLength(made map[string]*onnxpb.NodeProto, name string) bool {
+	for shape := false; ; {
+		n := made[name]
+		switch n.GetOpType() {
+		case "":
+			return shape && name == "attention_mask"
+		case "Shape":
+			shape = true
+		case "Gather", "Cast", "Squeeze":
+		default:
+			return false
+		}
+		name = n.Input[0]
+	}
+}
+
+// constant is the int64 that a Constant node holds, or 0.
+func constant(n *onnxpb.NodeProto) int64 {
+	if n.GetOpType() != "Constant" {
+		return 0
+	}
+	const tensor = 5 // AttributeProto.t, which onnxpb keeps as an unknown field
+	for rest := attribute(n, "value").ProtoReflect().GetUnknown(); len(rest) > 0; {
+		num, typ, size := protowire.ConsumeField(rest)
+		if size < 0 {
+			return 0
+		}
+		if num == tensor && typ == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(rest)
+			value, _ := protowire.ConsumeBytes(rest[tag:])
+			t := &onnxpb.TensorProto{}
+			if proto.Unmarshal(value, t) == nil && elementType(t.GetDataType()) == int64Type && len(t.RawData) == 8 {
+				return int64(binary.LittleEndian.Uint64(t.RawData))
+			}
+		}
+		rest = rest[size:]
+	}
+	return 0
+}
+
+// withinLimit are the nodes of the branch that is taken up to the limit, which
+// give their outputs the names of the If node's.
+func withinLimit(n *onnxpb.NodeProto) []*onnxpb.NodeProto {
+	branch := attribute(n, "else_branch").GetG()
+	nodes := append([]*onnxpb.NodeProto(nil), branch.GetNode()...)
+	for i, v := range branch.GetOutput() {
+		if i < len(n.Output) {
+			nodes = append(nodes, &onnxpb.NodeProto{
+				OpType: proto.String("Identity"), Name: proto.String(n.GetName() + "." + n.Output[i]),
+				Input: []string{v.GetName()}, Output: []string{n.Output[i]},
+			})
+		}
+	}
+	return nodes
+}
