@@ -243,7 +243,7 @@ var remedies = []struct {
 		"install a Vulkan driver and the loader libvulkan.so.1 (Debian: libvulkan1 and the GPU vendor's driver; vulkaninfo shows them)"},
 	{webgpuDevice, []string{"requires f16"},
 		"this GPU or its driver has no half precision: take a model in float32"},
-	{"", []string{"out of memory", "failed to allocate memory", "out_of_device_memory", "available memory of", "outofmemory", "cuda failure 2:"},
+	{"", []string{"out of memory", "failed to allocate memory", "out_of_device_memory", "available memory of", "outofmemory", "cuda failure 2:", "invalid buffer"},
 		"the device's memory is full: lower the number of lanes or the context, or take a smaller model or one with fewer bits"},
 }
 

@@ -63,6 +63,7 @@ func TestExplain(t *testing.T) {
 		{"cuda", "CUDA failure 2: out of memory ; GPU=0 ; hostname=h", "lower the number of lanes"},
 		{"webgpu", "Failed to get a WebGPU adapter: No supported adapters", "Vulkan driver"},
 		{"webgpu", "shader_helper.cc:416 GenerateSourceCode Program Cast requires f16 but the device does not support it.", "float32"},
+		{"webgpu", "WebGPU validation failed. [Invalid Buffer (unlabeled)] is invalid due to a previous error.", "lower the number of lanes"},
 		{"webgpu", "something else", "device webgpu: something else"},
 	} {
 		d, err := parseDevice(Options{Device: c.device})

@@ -21,11 +21,6 @@ func (d *Decoder) newGQACache(s *slot) (err error) {
 	if err := d.newTensors(c.tensors); err != nil {
 		return err
 	}
-	if d.mover != nil {
-		if err := c.clear(); err != nil {
-			return err
-		}
-	}
 	c.view(d.past, d.present)
 	return d.bindCaches(s.binding, d.past, d.present)
 }
@@ -40,33 +35,36 @@ func (d *Decoder) newTensors(to []block) (err error) {
 			return d.device().explain(err)
 		}
 	}
+	if d.mover != nil {
+		return d.device().explain(d.clearTensors(to))
+	}
 	return nil
 }
 
-// row is the size in bytes of one head's entry of one token.
-func (d *Decoder) row() int { return d.model.bundle.HeadSize * d.model.bundle.layout.cache.size() }
-
-// clear writes zeros to a device's memory. Kernels there work in blocks of
-// positions, and multiply what lies behind the mask's end by a probability of
-// zero, which only finite numbers survive.
-func (c *gqaCache) clear() error {
-	zeros, err := newBlock(c.d.runtime, nil, c.tensors[0].size)
+// clearTensors writes zeros to a device's memory. Kernels there work in blocks
+// of positions, and multiply what lies behind the mask's end by a probability of
+// zero, which only finite numbers survive. It is also where a device that has
+// given out more memory than it has says so (WebGPU).
+func (d *Decoder) clearTensors(to []block) error {
+	zeros, err := newBlock(d.runtime, nil, to[0].size)
 	if err != nil {
 		return err
 	}
 	defer zeros.free()
 	clear(view[byte](&zeros, 0, zeros.size))
-	for i := range c.tensors {
-		c.move(i, &zeros)
+	for i := range to {
+		d.moveTensor(i, &to[i], &zeros)
 	}
-	return c.d.mover.move(c.d.Context())
+	return d.mover.move(d.Context())
 }
 
-// move makes the decoder's mover fill tensor i.
-func (c *gqaCache) move(i int, from *block) {
-	d := c.d
-	d.mover.set(i, from, &c.tensors[i], d.model.bundle.KVHeads, d.Context(), d.Context(), d.row())
+// moveTensor makes the mover fill a tensor of full length from another.
+func (d *Decoder) moveTensor(i int, to, from *block) {
+	d.mover.set(i, from, to, d.model.bundle.KVHeads, d.Context(), d.Context(), d.row())
 }
+
+// row is the size in bytes of one head's entry of one token.
+func (d *Decoder) row() int { return d.model.bundle.HeadSize * d.model.bundle.layout.cache.size() }
 
 // view points the views of past and present at the cache.
 func (c *gqaCache) view(past, present []C.dm_view) {
@@ -96,7 +94,7 @@ func (c *gqaCache) copyFrom(src kvCache, n int) error {
 	d, from := c.d, src.(*gqaCache)
 	if d.mover != nil {
 		for i := range c.tensors {
-			c.move(i, &from.tensors[i])
+			d.moveTensor(i, &c.tensors[i], &from.tensors[i])
 		}
 		return d.mover.move(d.Context())
 	}
