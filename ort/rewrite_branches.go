@@ -36,19 +36,25 @@ func lengthBranches(g *onnxpb.GraphProto) map[*onnxpb.NodeProto]int64 {
 // maskLength reports whether a tensor is the shape of attention_mask, or taken
 // from it.
 func maskLength(made map[string]*onnxpb.NodeProto, name string) bool {
-	for shape := false; ; {
+	shape := false
+	for range made { // no longer, though a damaged graph may go round
 		n := made[name]
-		switch n.GetOpType() {
-		case "":
+		if n == nil {
 			return shape && name == "attention_mask"
+		}
+		switch n.GetOpType() {
 		case "Shape":
 			shape = true
 		case "Gather", "Cast", "Squeeze":
 		default:
 			return false
 		}
+		if len(n.Input) == 0 {
+			return false
+		}
 		name = n.Input[0]
 	}
+	return false
 }
 
 // constant is the int64 that a Constant node holds, or 0.

@@ -262,3 +262,20 @@ func TestTranspose(t *testing.T) {
 		}
 	}
 }
+
+// TestLengthBranchesOfDamagedGraphs end, and find nothing.
+func TestLengthBranchesOfDamagedGraphs(t *testing.T) {
+	node := func(op, out string, in ...string) *onnxpb.NodeProto {
+		return &onnxpb.NodeProto{OpType: &op, Output: []string{out}, Input: in}
+	}
+	for name, nodes := range map[string][]*onnxpb.NodeProto{
+		"a circle":          {node("Gather", "a", "a"), node("Greater", "b", "a", "c"), node("If", "d", "b")},
+		"no inputs":         {node("Shape", "a"), node("Greater", "b", "a", "c"), node("If", "d", "b")},
+		"an empty constant": {node("Constant", "c"), node("Shape", "a", "attention_mask"), node("Greater", "b", "a", "c"), node("If", "d", "b")},
+		"no condition":      {node("If", "d", "b"), node("If", "e")},
+	} {
+		if found := lengthBranches(&onnxpb.GraphProto{Node: nodes}); len(found) != 0 {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+}
