@@ -378,12 +378,25 @@ func TestContracts(t *testing.T) {
 func FuzzParseModel(f *testing.F) {
 	f.Add(decoderSignature().encode())
 	f.Add([]byte{})
+	for _, name := range []string{"phi3-builder", "llama-builder-int4", "refused/window"} {
+		data, err := os.ReadFile(filepath.Join(exportedDir(name), "model.onnx"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := parseModel(data, "model.onnx")
 		if err != nil {
 			return
 		}
-		if l, err := readLayout(describe(m, "model.onnx")); err == nil && (l.layers < 1 || len(l.past) != 2*l.layers || len(l.present) != 2*l.layers) {
+		l, err := readLayout(describe(m, "model.onnx"))
+		if err != nil {
+			return
+		}
+		(&Details{}).weigh(m.Graph)
+		_ = oneLane(l.contract, m)
+		if l.layers < 1 || len(l.past) != 2*l.layers || len(l.present) != 2*l.layers {
 			t.Errorf("accepted with %d layers and caches %v, %v", l.layers, l.past, l.present)
 		}
 	})
