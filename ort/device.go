@@ -270,5 +270,9 @@ func (d *device) explain(err error) error {
 // condition that failed there or the status that was passed on.
 var sourcePlace = regexp.MustCompile(`^\S+\.(?:cc|h):\d+ .*?(?: was false\. |\[ONNXRuntimeError\] : \d+ : \w+ : )`)
 
-// plain leaves out of a message what is for ONNX Runtime's authors.
-func plain(message string) string { return sourcePlace.ReplaceAllString(oneLine(message), "") }
+// plain leaves out of a message what is for ONNX Runtime's authors: the place, and
+// behind a failure of CUDA the expression and the name of the host.
+func plain(message string) string {
+	message, _, _ = strings.Cut(oneLine(message), " ; GPU=")
+	return sourcePlace.ReplaceAllString(message, "")
+}

@@ -87,6 +87,7 @@ func TestPlain(t *testing.T) {
 		{"/a/bridge.cc:1988 onnxruntime::Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library x", "Failed to load library x"},
 		{"Load model from a.cc:3 failed", "Load model from a.cc:3 failed"},
 		{"two\n lines", "two lines"},
+		{"CUDA failure 100: no CUDA-capable device is detected ; GPU=-1 ; hostname=h ; file=f.cc ; line=1 ; expr=e(); ", "CUDA failure 100: no CUDA-capable device is detected"},
 	} {
 		if got := plain(c.says); got != c.want {
 			t.Errorf("%q: got %q", c.says, got)

@@ -62,7 +62,7 @@ func Init(path string) error {
 		return fmt.Errorf("load onnx runtime: %w", err)
 	}
 	yort.SetSharedLibraryPath(path)
-	if err := yort.InitializeEnvironment(yort.WithLogLevelError()); err != nil {
+	if err := yort.InitializeEnvironment(yort.WithLogLevelFatal()); err != nil {
 		C.free(unsafe.Pointer(c))
 		return fmt.Errorf("load onnx runtime %s: %w", path, err)
 	}

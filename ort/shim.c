@@ -43,7 +43,7 @@ enum {
   SESSION_INPUT_MEMORY = 380,
 };
 
-enum { DEVICE_ALLOCATOR = 0, MEM_TYPE_DEFAULT = 0, LOG_ERROR = 3, DEVICE_TYPE_CPU = 0 };
+enum { DEVICE_ALLOCATOR = 0, MEM_TYPE_DEFAULT = 0, LOG_FATAL = 4, DEVICE_TYPE_CPU = 0 };
 
 typedef void *status;
 
@@ -93,8 +93,9 @@ char *dm_open(const char *path, uint32_t api_version, dm_runtime *rt, const char
   if (rt->api == NULL) return strdup("it is too old for this program");
   char *err = failure(rt->api, ((make_fn)rt->api[DEFAULT_ALLOCATOR])(&rt->allocator));
   if (err != NULL) return err;
-  // There is one environment in a process; whoever asks later gets the same.
-  err = failure(rt->api, ((env_fn)rt->api[CREATE_ENV])(LOG_ERROR, "draftmill", &rt->env));
+  // There is one environment in a process; whoever asks later gets the same. It
+  // logs nothing that a call returns as an error too.
+  err = failure(rt->api, ((env_fn)rt->api[CREATE_ENV])(LOG_FATAL, "draftmill", &rt->env));
   if (err != NULL) return err;
   return failure(rt->api, ((memory_fn)rt->api[CREATE_CPU_MEMORY_INFO])(DEVICE_ALLOCATOR,
                                                                        MEM_TYPE_DEFAULT, &rt->memory));
