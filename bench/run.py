@@ -1,10 +1,12 @@
-"""Measures draftmill and its peers in turns and prints the table of docs/benchmarks.md: python run.py --help
+"""Measures draftmill and its peers in turns and prints the table of docs/benchmarks.md.
 
 Every round asks every system for everything once, in an order that changes from round to round. A ratio is formed
 within a round, of things measured minutes apart at most, and quoted as the median over the rounds.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import statistics
@@ -47,6 +49,7 @@ ROUND = [
     ("draftmill", "prefill fp32 16", "prefill 16"),
 ]
 GRID_LANES, GRID_K = (1, 2, 4, 8, 16), (0, 1, 2, 3, 4, 5, 6, 8)
+BEGIN, END = "<!-- peers -->", "<!-- end of peers -->"
 MINUTES = 12  # see --minutes
 ROUNDS, RETRIES = 0.6, 0.8  # shares of it after which no round is begun, and no disturbed answer is asked for again
 AUTO = "decode fp32 auto auto:16 sample 5"
@@ -250,6 +253,7 @@ def main():
     ap.add_argument("--session", default="", help="session options of draftmill's, key=value,..")
     ap.add_argument("--log", type=Path, default=Path("bench.jsonl"), help="every single answer")
     ap.add_argument("--minutes", type=float, default=MINUTES, help="about how long to take: fewer rounds and retries where the machine is slow or busy")
+    ap.add_argument("--write", type=Path, help=f"a document that gets the table too, between {BEGIN} and {END}")
     a = ap.parse_args()
     globals()["MINUTES"] = a.minutes
     pair = json.loads((a.pair / "pair.json").read_text())
@@ -262,8 +266,16 @@ def main():
     finally:
         for system in systems.values():
             system.close()
-    print_machine(versions)
-    table(results, cells, auto, pair)
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        print_machine(versions)
+        table(results, cells, auto, pair)
+    print(text.getvalue(), end="")
+    if a.write:
+        document = a.write.read_text()
+        before, rest = document.split(BEGIN, 1)
+        after = rest.split(END, 1)[1]
+        a.write.write_text(f"{before}{BEGIN}\n\n{text.getvalue().strip()}\n\n{END}{after}")
 
 
 BEGAN = time.monotonic()
