@@ -307,7 +307,7 @@ func TestShardsShareLanes(t *testing.T) {
 		if got != want {
 			t.Errorf("%d lanes write other files than one:\n%s\n%s", lanes, got, want)
 		}
-		if most != lanes { // a shard has only 2 samples
+		if most <= 2 { // a shard has no more samples
 			t.Errorf("of %d lanes %d are used", lanes, most)
 		}
 	}
