@@ -193,7 +193,7 @@ func (m *Models) read(dir string) (*entry, error) {
 
 func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 	if !m.inited {
-		lib, err := library.Find(m.cfg.ORT.Library)
+		lib, err := library.FindFor(v.device, m.cfg.ORT.Library)
 		if err != nil {
 			return nil, err
 		}
