@@ -65,11 +65,15 @@ class Server:
             g.append_tokens(peer.prompt(number))
             number += 1
             for i in range(peer.NEW + 2):
+                now = time.perf_counter()
                 if i == 2:
-                    begin = time.perf_counter()
+                    begin = now
+                elif i > 2 and now - begin > 3 * float(seconds):
+                    i -= 1
+                    break
                 g.generate_next_token()
             spent += time.perf_counter() - begin
-            tokens += peer.NEW
+            tokens += i - 1
             if int(k) > 0:
                 stats = g.get_speculative_stats()
                 loops, drawn = loops + stats["rounds"], drawn + stats["tokens_queued"]
