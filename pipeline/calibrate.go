@@ -19,7 +19,7 @@ const (
 	// calibrationBudget bounds the time that measuring takes, beyond the first
 	// few passes, without which nothing is known.
 	calibrationBudget = 3 * time.Second
-	calibrationRounds = 3
+	calibrationRounds = 12
 	// calibrationPast is how many tokens the caches hold meanwhile.
 	calibrationPast = 96
 )

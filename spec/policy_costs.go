@@ -4,16 +4,15 @@ package spec
 // and of drafted tokens.
 //
 // Its shape is measured before the first loop: a few cells, what lies between
-// them is interpolated. While running, every cell has a factor of its own, which
-// is drawn towards the one that all cells share: what slows the machine down
-// slows down every lookahead, and says nothing of which is best; and what one
-// cell has shown fades, so that a cell once measured at a bad moment gets
-// another chance.
+// them is interpolated. While running, a level that all cells share follows what
+// slows the whole machine down, which says nothing of which lookahead is best;
+// and every cell has a factor of its own beside it, which is drawn towards 1 and
+// fades, so that a cell once measured at a bad moment gets another chance.
 type costs struct {
 	lanes, most int       // lanes 1 .. lanes, drafted tokens 0 .. most
 	shape       []float64 // by cell
-	seen        []mean    // factors on the shape, by cell
-	all         mean      // the factor of all cells
+	seen        []mean    // factors beside the level, by cell
+	all         mean      // the level
 	known       []bool    // cells whose shape was measured
 }
 
@@ -29,10 +28,11 @@ func (m mean) mean() float64 {
 }
 
 const (
-	// costMemory bounds how many loops a cell's factor is remembered for, and
-	// costPrior is the weight of the factor of all cells beside it.
-	costMemory = 1 - 1.0/256
-	costPrior  = 4
+	// costMemory bounds how many loops a cell's factor is remembered for,
+	// levelMemory how many the level; costPrior is the weight of a factor of 1.
+	costMemory  = 1 - 1.0/256
+	levelMemory = 1 - 1.0/32
+	costPrior   = 4
 	// What is measured is the time that passed, in which the process may have
 	// stood still: a measurement counts as at most so many times the estimate.
 	outlier = 2
@@ -56,7 +56,9 @@ func (c *costs) measured(lanes, k int, ns float64) {
 }
 
 // interpolate fills the shape between the measured cells: along the drafted
-// tokens in the rows of lanes that have some, then between those rows.
+// tokens in the rows of lanes that have some, then between those rows. Nothing
+// takes longer than what does more: where it seems to, something else had the
+// processor.
 func (c *costs) interpolate() {
 	rows := make([]int, 0, c.lanes)
 	for lanes := 1; lanes <= c.lanes; lanes++ {
@@ -71,8 +73,39 @@ func (c *costs) interpolate() {
 			column[lanes-1], known[lanes-1] = c.shape[c.cell(lanes, k)], true
 		}
 		fill(column, known, 0)
+		rising(column)
 		for i, x := range column {
 			c.shape[c.cell(i+1, k)] = x
+		}
+	}
+	for lanes := 1; lanes <= c.lanes; lanes++ {
+		row := c.cell(lanes, 0)
+		rising(c.shape[row : row+c.most+1])
+	}
+}
+
+// rising replaces values that fall by their mean, as far as needed: isotonic
+// regression by pooling adjacent violators.
+func rising(xs []float64) {
+	type pool struct {
+		mean float64
+		n    int
+	}
+	var pools []pool
+	for _, x := range xs {
+		p := pool{x, 1}
+		for len(pools) > 0 && pools[len(pools)-1].mean > p.mean {
+			q := pools[len(pools)-1]
+			pools = pools[:len(pools)-1]
+			p = pool{(p.mean*float64(p.n) + q.mean*float64(q.n)) / float64(p.n+q.n), p.n + q.n}
+		}
+		pools = append(pools, p)
+	}
+	i := 0
+	for _, p := range pools {
+		for range p.n {
+			xs[i] = p.mean
+			i++
 		}
 	}
 }
@@ -111,10 +144,13 @@ func fill(xs []float64, known []bool, own int) bool {
 // at is what the part is expected to take.
 func (c *costs) at(lanes, k int) float64 {
 	i := c.cell(lanes, k)
-	return c.shape[i] * (c.seen[i].sum + costPrior*c.level()) / (c.seen[i].weight + costPrior)
+	return c.shape[i] * c.level() * c.factor(i)
 }
 
-// level is the factor of all cells.
+func (c *costs) factor(i int) float64 {
+	return (c.seen[i].sum + costPrior) / (c.seen[i].weight + costPrior)
+}
+
 func (c *costs) level() float64 {
 	if c.all.weight == 0 {
 		return 1
@@ -128,15 +164,14 @@ func (c *costs) add(lanes, k int, ns float64) {
 	if c.shape[i] <= 0 {
 		return
 	}
-	factor := min(ns, outlier*c.at(lanes, k)) / c.shape[i]
+	ns = min(ns, outlier*c.at(lanes, k))
+	level, factor := ns/(c.shape[i]*c.factor(i)), ns/(c.shape[i]*c.level())
 	for j := range c.seen {
 		c.seen[j].sum *= costMemory
 		c.seen[j].weight *= costMemory
 	}
-	for _, m := range []*mean{&c.seen[i], &c.all} {
-		m.sum += factor
-		m.weight++
-	}
-	c.all.sum *= costMemory
-	c.all.weight *= costMemory
+	c.seen[i].sum += factor
+	c.seen[i].weight++
+	c.all.sum = levelMemory*c.all.sum + level
+	c.all.weight = levelMemory*c.all.weight + 1
 }
