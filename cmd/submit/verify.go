@@ -94,6 +94,6 @@ func showCounts(w io.Writer, job *storage.Job, n *verify.Counts) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the counts: %w", err)
 	}
-	_, err := fmt.Fprintf(w, "\n%d shards, %d files, %d bytes, every digest checked.\n", n.Shards, n.Files, n.Bytes)
+	_, err := fmt.Fprintf(w, "\n%d shards, %d files, %d bytes, every digest checked.\nRule %s is %s.\n", n.Shards, n.Files, n.Bytes, n.Rule, n.Bound)
 	return err
 }

@@ -27,6 +27,8 @@ type Summary struct {
 	C             *float64 `json:"c"`              // t_draft / t_target
 	TheorySpeedup *float64 `json:"theory_speedup"` // from alpha, c and K; nil where K was not fixed or the rule is none of the theory's
 	OfTheory      *float64 `json:"of_theory"`      // speedup / theory_speedup
+	CostSpeedup   *float64 `json:"cost_speedup"`   // theory_speedup with what scoring k + 1 tokens was measured to take, where theory takes it for a pass like any other
+	OfCost        *float64 `json:"of_cost"`        // speedup / cost_speedup
 	Greedy        *Greedy  `json:"greedy,omitempty"`
 }
 
@@ -49,6 +51,7 @@ type Mode struct {
 	AlphaSE          float64          `json:"alpha_se"`  // standard error, positions taken as independent
 	Positions        int64            `json:"positions"` // examined, what alpha is the mean over
 	DraftMS          float64          `json:"draft_ms"`  // per drafted token
+	Lanes            float64          `json:"lanes"`     // sequences that shared a loop's passes, mean over loops
 	ScoreMS          float64          `json:"score_ms"`  // per loop
 	SampleMS         float64          `json:"sample_ms"` // per loop
 	PrefillSeconds   float64          `json:"prefill_seconds"`
@@ -56,6 +59,7 @@ type Mode struct {
 	Accounting       *Accounting      `json:"accounting"`
 
 	decodeNS, prefillNS, totalNS, draftNS, scoreNS, sampleNS int64
+	lanes, logged                                            int64
 	ledger                                                   *ledger
 }
 
@@ -124,6 +128,8 @@ func (m *Mode) addCompletion(c storage.Completion) error {
 
 func (m *Mode) addLoop(l storage.Loop) error {
 	m.ledger.loop(&l)
+	m.lanes += int64(l.Lanes)
+	m.logged++
 	return nil
 }
 
@@ -133,6 +139,7 @@ func (m *Mode) finish() {
 	m.TokensPerLoop = ratio(float64(m.CompletionTokens), m.Loops)
 	m.AcceptanceRate = ratio(float64(m.Accepted), m.Drafted)
 	m.DraftMS = ratio(float64(m.draftNS)/1e6, m.Drafted)
+	m.Lanes = ratio(float64(m.lanes), m.logged)
 	m.ScoreMS = ratio(float64(m.scoreNS)/1e6, m.Loops)
 	m.SampleMS = ratio(float64(m.sampleNS)/1e6, m.Loops)
 	m.PrefillSeconds = float64(m.prefillNS) / 1e9
@@ -164,7 +171,23 @@ func (s *Summary) compare(rule spec.Rule) {
 		predicted := theory.Speedup(*s.Alpha, c, s.K)
 		of := speedup / predicted
 		s.TheorySpeedup, s.OfTheory = &predicted, &of
+		s.compareCosts()
 	}
+}
+
+// compareCosts predicts the speed-up from the costs of full loops and of
+// autoregressive steps, sampling included.
+func (s *Summary) compareCosts() {
+	ars, sps := s.Modes["ars"].Accounting.Costs, s.Modes["sps"].Accounting.Costs
+	full := slices.IndexFunc(sps, func(c Cost) bool { return c.Tokens == s.K+1 })
+	if full < 0 || len(ars) == 0 {
+		return
+	}
+	costs := theory.Costs{Draft: sps[full].DraftMS / float64(s.K), Score: make([]float64, s.K+1)}
+	costs.Score[0], costs.Score[s.K] = ars[0].ScoreMS+ars[0].SampleMS, sps[full].ScoreMS+sps[full].SampleMS
+	predicted := costs.Speedup(*s.Alpha, s.K)
+	of := *s.Speedup / predicted
+	s.CostSpeedup, s.OfCost = &predicted, &of
 }
 
 func ratio(a float64, b int64) float64 {

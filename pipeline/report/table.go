@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/draftmill/draftmill/spec"
 )
 
 // titles of the modes, in the order of their columns.
@@ -35,6 +37,7 @@ func (s *Summary) Table(w io.Writer) error {
 		{"tokens", func(m *Mode) string { return fmt.Sprint(m.CompletionTokens) }},
 		{"mean token time", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.MeanTokenMS) }},
 		{"tokens/s per worker", func(m *Mode) string { return fmt.Sprintf("%.0f", m.TokensPerSecond) }},
+		{"sequences per pass", func(m *Mode) string { return fmt.Sprintf("%.1f", m.Lanes) }},
 		{"tokens per loop", func(m *Mode) string { return fmt.Sprintf("%.2f", m.TokensPerLoop) }},
 		{"accepted / drafted", func(m *Mode) string {
 			return drafted(m, fmt.Sprintf("%d / %d (%.1f%%)", m.Accepted, m.Drafted, 100*m.AcceptanceRate))
@@ -60,9 +63,12 @@ func (s *Summary) Table(w io.Writer) error {
 		if s.TheorySpeedup != nil {
 			fmt.Fprintf(&b, " Theory: %.2fx from alpha %.3f, c %.3f, K %d; measured / theory %.2f.", *s.TheorySpeedup, *s.Alpha, *s.C, s.K, *s.OfTheory)
 		}
+		if s.CostSpeedup != nil {
+			fmt.Fprintf(&b, "\nWith what scoring %d tokens takes here: %.2fx; measured / that %.2f.", s.K+1, *s.CostSpeedup, *s.OfCost)
+		}
 		b.WriteString("\n")
 	}
-	if s.Lossy {
+	if s.Lossy || s.Rule != spec.Rejection.String() {
 		fmt.Fprintf(&b, "Rule %s is %s.\n", s.Rule, s.Bound)
 	}
 	if g := s.Greedy; g != nil {

@@ -35,6 +35,8 @@ func (f *Failure) Error() string {
 // Counts is what was replayed and holds.
 type Counts struct {
 	Job      string `json:"job"`
+	Rule     string `json:"rule"`     // by which drafted tokens were accepted
+	Bound    string `json:"bound"`    // what the rule guarantees: lossless, or LOSSY and how far
 	Complete bool   `json:"complete"` // every planned shard is committed and _SUCCESS is written
 	Rows     int64  `json:"rows"`     // of the dataset, where the job is complete
 	Shards   int    `json:"shards"`   // committed, over all modes
@@ -66,7 +68,8 @@ func Job(folder *storage.Job) (*Counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := &Counts{Job: job.Name, Complete: files.complete, Modes: make([]Mode, len(job.Modes))}
+	rule := job.EffectiveRule()
+	counts := &Counts{Job: job.Name, Rule: rule.String(), Bound: rule.Bound(), Complete: files.complete, Modes: make([]Mode, len(job.Modes))}
 	if files.complete {
 		counts.Rows = files.plan.Rows
 	}
