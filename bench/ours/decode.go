@@ -18,8 +18,8 @@ import (
 type run struct {
 	engine  *pipeline.Engine
 	target  *counter
-	lanes   int
 	started int
+	prompts []int // of the lanes that are free
 	seed    uint64
 
 	loops, tokens, rounds int
@@ -49,7 +49,7 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 			return nil, err
 		}
 	}
-	*r = run{engine: r.engine, target: r.target, lanes: r.lanes, started: r.started, seed: r.seed}
+	*r = run{engine: r.engine, target: r.target, started: r.started, prompts: r.prompts, seed: r.seed}
 	began := time.Now()
 	for time.Since(began) < time.Duration(seconds)*time.Second {
 		if err := r.step(ctx); err != nil {
@@ -140,7 +140,10 @@ func (b *bench) newRun(ctx context.Context, precision string, s pipeline.Setting
 	}
 	closers = append(closers, t.Close)
 	b.runs++
-	r := &run{target: &counter{Decoder: t}, lanes: s.Lanes, seed: b.runs}
+	r := &run{target: &counter{Decoder: t}, seed: b.runs}
+	for lane := range s.Lanes {
+		r.prompts = append(r.prompts, lane)
+	}
 	pair := pipeline.Pair{Target: r.target, Tokenizer: target.tok, EOS: target.model.Bundle().EOS}
 	if s.K > 0 {
 		draft, err := b.open("draft-" + precision)
@@ -163,14 +166,19 @@ func (b *bench) newRun(ctx context.Context, precision string, s pipeline.Setting
 
 // step fills the lanes and runs one round of them.
 func (r *run) step(ctx context.Context) error {
-	for r.engine.Free() > 0 {
-		number := r.started
-		r.started++
+	for r.engine.Free() > 0 && len(r.prompts) > 0 {
+		number := r.prompts[0]
+		r.prompts = r.prompts[1:]
 		request := pipeline.Request{
-			Prompt: prompt(number%r.lanes, promptTokens, r.target.Vocab()), Limit: newTokens,
-			Coins: spec.Coins{Seed: r.seed, Row: uint64(number)},
+			Prompt: prompt(number, promptTokens, r.target.Vocab()), Limit: newTokens,
+			Coins: spec.Coins{Seed: r.seed, Row: uint64(r.started)},
 			Loop:  r.count,
+			Done: func(s *pipeline.Sequence) error {
+				r.prompts = append(r.prompts, number)
+				return s.Err
+			},
 		}
+		r.started++
 		if err := r.engine.Admit(request); err != nil {
 			return err
 		}
