@@ -205,27 +205,34 @@ func (a *Auto) promise(lanes []*Lane, k int) (tokens, time float64) {
 }
 
 // Width is how many of at most most lanes give most tokens per unit of time,
-// with the lookahead that is best for them.
+// with the lookahead that is best for them; of those within a hundredth of it
+// the most, so that the choice does not waver where the curve is flat.
 func (a *Auto) Width(most int) int {
-	best, width := 0.0, 1
+	most = min(most, a.verify.lanes)
+	best := 0.0
+	for lanes := 1; lanes <= most; lanes++ {
+		best = max(best, a.rate(lanes))
+	}
+	for a.rate(most) < 0.99*best {
+		most--
+	}
+	return max(1, most)
+}
+
+// rate is how many tokens per nanosecond so many lanes are expected to give.
+func (a *Auto) rate(lanes int) float64 {
+	best, e, reached := 0.0, 1.0, 1.0
 	pooled := a.engine.pooled()
-	for lanes := 1; lanes <= min(most, a.verify.lanes); lanes++ {
-		e, reached := 1.0, 1.0
-		for k := range a.most + 1 {
-			if k > 0 {
-				reached *= a.engine.at(k-1, pooled, enginePrior)
-				e += reached
-			}
-			if k < a.least {
-				continue
-			}
-			// More lanes have to be worth their memory.
-			if rate := float64(lanes) * e / max(1, a.draft.at(lanes, k)+a.verify.at(lanes, k)); rate > 1.01*best {
-				best, width = rate, lanes
-			}
+	for k := range a.most + 1 {
+		if k > 0 {
+			reached *= a.engine.at(k-1, pooled, enginePrior)
+			e += reached
+		}
+		if k >= a.least {
+			best = max(best, float64(lanes)*e/max(1, a.draft.at(lanes, k)+a.verify.at(lanes, k)))
 		}
 	}
-	return width
+	return best
 }
 
 // Time returns what a loop of so many lanes that drafts k tokens is expected to
