@@ -4,6 +4,7 @@
 //
 //	Init       loads the library, once per process   (runtime.go, shim.c)
 //	OpenBundle reads a model folder, no runtime needed (bundle.go, graph.go)
+//	Details    says what is in it                     (bundle_details.go)
 //	Load       makes the session: one copy of weights (model.go, sessions.go)
 //	NewDecoder makes caches and bindings over it      (decoder.go, slots.go)
 //

@@ -234,9 +234,3 @@ func (a *Auto) rate(lanes int) float64 {
 	}
 	return best
 }
-
-// Time returns what a loop of so many lanes that drafts k tokens is expected to
-// take.
-func (a *Auto) Time(lanes, k int) time.Duration {
-	return time.Duration(a.draft.at(lanes, k) + a.verify.at(lanes, k))
-}

@@ -29,8 +29,8 @@ func command() *cobra.Command {
 their files. It sees the job's output folder and models at the paths that submit
 gave, or at its own --out, --target and --draft.
 
-The first SIGTERM or SIGINT lets it finish the shard in hand; the second, or the
-end of drain_timeout, gives the shard back.`,
+The first SIGTERM or SIGINT lets it finish the shards in hand; the second, or the
+end of drain_timeout, gives them back.`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := configs.Load(cmd.Flags())
