@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -39,7 +40,7 @@ func (j *Job) DraftWidth() int {
 	if j.Drafter == nil {
 		return 2
 	}
-	return 2 + innerLookahead
+	return 2 + engine.InnerLookahead
 }
 
 func (d *Drafter) check() error {
@@ -60,12 +61,12 @@ func (d *Drafter) check() error {
 }
 
 // Settings says how an engine decodes the job's rows in mode m.
-func (j *Job) Settings(m Mode) (Settings, error) {
+func (j *Job) Settings(m Mode) (engine.Settings, error) {
 	lookahead, err := spec.ParseLookahead(j.Lookahead)
 	if err != nil {
-		return Settings{}, err
+		return engine.Settings{}, err
 	}
-	s := Settings{K: j.K, Lookahead: lookahead, Sampling: j.Sampling, Rule: j.Rule, Context: j.Context}
+	s := engine.Settings{K: j.K, Lookahead: lookahead, Sampling: j.Sampling, Rule: j.Rule, Context: j.Context}
 	if m == ArS {
 		s.K = 0
 	}

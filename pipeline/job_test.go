@@ -1,10 +1,14 @@
 package pipeline
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -74,17 +78,17 @@ func TestLossyJobsSaySo(t *testing.T) {
 // TestContextOfAJob: a job's context bounds its sequences as if the models
 // were made for no more, and it cannot stretch them.
 func TestContextOfAJob(t *testing.T) {
-	tok, eos := letters(t, "ab")
+	tok, eos := enginetest.Letters(t, "ab")
 	decode := func(of, asked int) string {
-		target, draft := newScripted(t, 3, hashed(3, 1)), newScripted(t, 3, hashed(3, 2))
-		target.context, draft.context = of, of
+		target, draft := enginetest.New(t, 3, enginetest.Hashed(3, 1)), enginetest.New(t, 3, enginetest.Hashed(3, 2))
+		target.Length, draft.Length = of, of
 		task := testTask(SpS, storage.ShardRow{Prompt: []byte("abba")}, storage.ShardRow{Row: 1, Prompt: []byte("abbaabbaabba")})
 		task.job.Context, task.job.Stop = asked, nil
 		settings, err := task.job.Settings(SpS)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := NewEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, settings)
+		e, err := engine.New(t.Context(), engine.Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,6 +117,54 @@ func TestContextOfAJob(t *testing.T) {
 	for _, bad := range []int{-1, 1} {
 		if job.Context = bad; job.Validate() == nil {
 			t.Errorf("a context of %d is taken", bad)
+		}
+	}
+}
+
+func TestJobNamesItsDrafter(t *testing.T) {
+	job := testJob()
+	for _, c := range []struct {
+		name    string
+		draft   *Model
+		drafter *Drafter
+		look    string
+		ok      bool
+	}{
+		{"model", &Model{}, nil, "", true},
+		{"none", nil, nil, "", false},
+		{"lookup", nil, &Drafter{Kind: DrafterLookup, N: 8}, "auto", true},
+		{"lookup of nothing", nil, &Drafter{Kind: DrafterLookup}, "", false},
+		{"uniform", nil, &Drafter{Kind: DrafterUniform}, "confidence:0.5", true},
+		{"ngram", nil, &Drafter{Kind: DrafterNGram, Table: &Model{Name: "t", Digest: "1"}}, "", true},
+		{"ngram without a table", nil, &Drafter{Kind: DrafterNGram}, "", false},
+		{"model+ngram", &Model{}, &Drafter{Kind: DrafterNGram, Table: &Model{Name: "t", Digest: "1"}}, "", true},
+		{"unknown", nil, &Drafter{Kind: "oracle"}, "", false},
+		{"unknown lookahead", &Model{}, nil, "sometimes", false},
+	} {
+		job.Draft, job.Drafter, job.Lookahead = c.draft, c.drafter, c.look
+		if err := job.Validate(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !c.ok {
+			continue
+		}
+		s, err := job.Settings(SpS)
+		if err != nil || s.K != job.K || c.look == "" && s.Lookahead.Kind != spec.FixedLookahead {
+			t.Errorf("%s: settings %+v, %v", c.name, s, err)
+		}
+		if s, err := job.Settings(ArS); err != nil || s.K != 0 {
+			t.Errorf("%s: settings of ars %+v, %v", c.name, s, err)
+		}
+	}
+	// What is not said leaves the specification, and so the job's name, as it was.
+	job = testJob()
+	text, err := job.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"drafter", "lookahead", "table"} {
+		if bytes.Contains(text, fmt.Appendf(nil, "%q", key)) {
+			t.Errorf("the default job says %s:\n%s", key, text)
 		}
 	}
 }

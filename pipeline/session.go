@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -15,7 +16,7 @@ import (
 type session struct {
 	worker  *Worker
 	job     string // the specification that the engines are for
-	engines map[Mode]*Engine
+	engines map[Mode]*engine.Engine
 	release []func()
 
 	shards []*shard // begun, or about to
@@ -27,7 +28,7 @@ type shard struct {
 	delivery Delivery
 	task     *task
 	folder   *storage.Job
-	engine   *Engine
+	engine   *engine.Engine
 	writer   *storage.ShardWriter
 	run      *shardRun
 }
@@ -49,7 +50,7 @@ func (s *session) hungry() bool {
 }
 
 // next is the first shard that has samples left to begin in an engine.
-func (s *session) next(e *Engine) *shard {
+func (s *session) next(e *engine.Engine) *shard {
 	for _, d := range s.shards {
 		if d.engine == e && d.run.pending() {
 			return d
@@ -161,7 +162,7 @@ func (s *session) step(ctx context.Context) {
 }
 
 // fail gives up the shards of an engine.
-func (s *session) fail(ctx context.Context, e *Engine, err error) {
+func (s *session) fail(ctx context.Context, e *engine.Engine, err error) {
 	e.Drop()
 	for _, d := range slices.Clone(s.shards) {
 		if d.engine == e {
@@ -215,10 +216,10 @@ func (s *session) drop(ctx context.Context, err error) {
 }
 
 // engine returns the engine for the task's job and mode.
-func (s *session) engine(ctx context.Context, t *task, spec string) (*Engine, error) {
+func (s *session) engine(ctx context.Context, t *task, spec string) (*engine.Engine, error) {
 	if s.job != spec {
 		s.close()
-		s.job, s.engines = spec, map[Mode]*Engine{}
+		s.job, s.engines = spec, map[Mode]*engine.Engine{}
 	}
 	if e := s.engines[t.mode]; e != nil {
 		return e, nil
@@ -233,7 +234,7 @@ func (s *session) engine(ctx context.Context, t *task, spec string) (*Engine, er
 		return nil, err
 	}
 	settings.Lanes, settings.AutoLanes = s.worker.Lanes, s.worker.AutoLanes
-	e, err := NewEngine(ctx, pair, settings)
+	e, err := engine.New(ctx, pair, settings)
 	if err != nil {
 		release()
 		return nil, err

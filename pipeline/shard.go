@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -63,12 +64,12 @@ func (r *shardRun) pending() bool { return r.begun < r.total() }
 func (r *shardRun) finished() bool { return r.written == r.total() }
 
 // admit begins the next sample.
-func (r *shardRun) admit(e *Engine) error {
+func (r *shardRun) admit(e *engine.Engine) error {
 	job, index := &r.task.job, r.begun/r.task.job.Samples
 	row, began := &r.task.rows[index], time.Now()
 	if index != r.encoded {
 		r.encoded = index
-		r.prompt, r.bad = e.encode(row)
+		r.prompt, r.bad = encode(e, row)
 	}
 	s := &sample{completion: storage.Completion{
 		Job: job.Name, Row: row.Row, RowID: row.ID, Sample: int32(r.begun % job.Samples),
@@ -79,13 +80,13 @@ func (r *shardRun) admit(e *Engine) error {
 	r.begun++
 	c.PrefillNS = time.Since(began).Nanoseconds()
 	if r.bad != nil {
-		return r.end(s, &Sequence{Err: r.bad})
+		return r.end(s, &engine.Sequence{Err: r.bad})
 	}
-	err := e.Admit(Request{
+	err := e.Admit(engine.Request{
 		Prompt: r.prompt, Stop: job.Stop, Limit: job.MaxNewTokens,
 		Coins: spec.Coins{Seed: job.Seed, Row: uint64(row.Row), Sample: uint32(c.Sample)},
-		Loop:  func(l *Loop) error { return r.loop(e, s, l) },
-		Done:  func(done *Sequence) error { return r.end(s, done) },
+		Loop:  func(l *engine.Loop) error { return r.loop(s, l) },
+		Done:  func(done *engine.Sequence) error { return r.end(s, done) },
 	})
 	if err != nil {
 		return fmt.Errorf("decode row %d sample %d: %w", c.Row, c.Sample, err)
@@ -94,7 +95,7 @@ func (r *shardRun) admit(e *Engine) error {
 }
 
 // loop takes one loop of a sample.
-func (r *shardRun) loop(e *Engine, s *sample, l *Loop) error {
+func (r *shardRun) loop(s *sample, l *engine.Loop) error {
 	c := &s.completion
 	s.sum.add(l)
 	c.DraftNS += l.Draft.Nanoseconds()
@@ -103,7 +104,7 @@ func (r *shardRun) loop(e *Engine, s *sample, l *Loop) error {
 	c.Drafted += int32(len(l.Drafted))
 	c.Accepted += int32(l.Accepted)
 	c.Loops++
-	record := e.record(c, l)
+	record := record(c, l, r.task.job.Sampling.Greedy())
 	if s == r.samples[0] {
 		return r.to.AddLoop(record)
 	}
@@ -112,7 +113,7 @@ func (r *shardRun) loop(e *Engine, s *sample, l *Loop) error {
 }
 
 // end takes the end of a sample and writes what need not wait any longer.
-func (r *shardRun) end(s *sample, done *Sequence) error {
+func (r *shardRun) end(s *sample, done *engine.Sequence) error {
 	c := &s.completion
 	c.Tokens = slices.Clone(done.Tokens)
 	c.CompletionTokens = int32(len(c.Tokens))
@@ -152,7 +153,7 @@ func (r *shardRun) end(s *sample, done *Sequence) error {
 }
 
 // decodeShard decodes a shard alone.
-func decodeShard(ctx context.Context, e *Engine, r *shardRun) error {
+func decodeShard(ctx context.Context, e *engine.Engine, r *shardRun) error {
 	for !r.finished() {
 		for r.pending() && e.Free() > 0 {
 			if err := r.admit(e); err != nil {
@@ -168,7 +169,7 @@ func decodeShard(ctx context.Context, e *Engine, r *shardRun) error {
 }
 
 // encode turns a row's prompt into tokens, or says why it cannot be one.
-func (e *Engine) encode(row *storage.ShardRow) ([]int32, error) {
+func encode(e *engine.Engine, row *storage.ShardRow) ([]int32, error) {
 	switch {
 	case row.Null:
 		return nil, errNullPrompt
@@ -177,21 +178,21 @@ func (e *Engine) encode(row *storage.ShardRow) ([]int32, error) {
 	case !utf8.Valid(row.Prompt):
 		return nil, errUTF8
 	}
-	prompt, err := e.pair.Tokenizer.Encode(string(row.Prompt))
+	prompt, err := e.Tokenizer().Encode(string(row.Prompt))
 	if err != nil {
 		return nil, fmt.Errorf("tokenize the prompt: %w", err)
 	}
 	if len(prompt) == 0 {
 		return nil, errEmptyPrompt
 	}
-	if room := e.pair.Target.Context(); len(prompt) >= room {
+	if room := e.Context(); len(prompt) >= room {
 		return nil, fmt.Errorf("the prompt has %d tokens and leaves no room in the target's context of %d", len(prompt), room)
 	}
 	return prompt, nil
 }
 
 // record makes the log's row of a loop. It shares the loop's memory.
-func (e *Engine) record(c *storage.Completion, l *Loop) storage.Loop {
+func record(c *storage.Completion, l *engine.Loop, greedy bool) storage.Loop {
 	r := storage.Loop{
 		Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: c.Loops - 1,
 		Position: int32(l.Position), K: int32(l.K), Lanes: int32(l.Lanes), Drafted: l.Drafted,
@@ -199,7 +200,7 @@ func (e *Engine) record(c *storage.Completion, l *Loop) storage.Loop {
 		Accepted: int32(l.Accepted), Token: l.Token, Kind: string(l.Kind), Emitted: int32(l.Emitted),
 		DraftNS: l.Draft.Nanoseconds(), ScoreNS: l.Score.Nanoseconds(), SampleNS: l.Sample.Nanoseconds(),
 	}
-	if e.settings.Sampling.Greedy() {
+	if greedy {
 		margin := l.Margin
 		r.Margin = &margin
 	}

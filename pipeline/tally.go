@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -13,7 +14,7 @@ type tally struct {
 	lengths                    []int // lengths[a] is how many loops accepted a drafted tokens
 }
 
-func (t *tally) add(l *Loop) {
+func (t *tally) add(l *engine.Loop) {
 	for len(t.lengths) <= l.Accepted {
 		t.lengths = append(t.lengths, 0)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -13,7 +14,7 @@ import (
 // TestTally: each way in which completion and log can disagree is an error
 // that says so, and agreement is none.
 func TestTally(t *testing.T) {
-	loops := []Loop{
+	loops := []engine.Loop{
 		{Drafted: make([]int32, 3), Outcome: &spec.Outcome{Accepted: 3}, Emitted: 4}, // bonus
 		{Drafted: make([]int32, 3), Outcome: &spec.Outcome{Accepted: 1}, Emitted: 2}, // recovered
 		{Drafted: make([]int32, 3), Outcome: &spec.Outcome{Accepted: 2}, Emitted: 1}, // cut
@@ -47,14 +48,14 @@ func TestTally(t *testing.T) {
 // tokens of the loops before, and none that was only drafted.
 func TestFailedRowsKeepWhatWasDecided(t *testing.T) {
 	for _, broken := range []string{"target", "draft"} {
-		e := testEngine(t, SpS)
+		e, models := testEngine(t, SpS)
 		defer e.Close()
-		m := e.pair.Target.(*scripted)
+		m := models.target
 		if broken == "draft" {
-			m = e.pair.Draft.(*scripted)
+			m = models.draft
 		}
-		good := m.logits
-		m.logits = func(prefix []int32) []float32 {
+		good := m.Logits
+		m.Logits = func(prefix []int32) []float32 {
 			l := slices.Clone(good(prefix))
 			if len(prefix) > 5 {
 				l[0] = float32(math.NaN())

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/draftmill/draftmill/pipeline/engine"
 )
 
 // Worker takes shards from a queue, decodes them and commits their files.
@@ -15,7 +17,7 @@ type Worker struct {
 	// Open readies the models of a job in one mode for this worker alone. The
 	// worker calls release when it is through with the pair: when a shard of
 	// another job arrives, or when it ends.
-	Open func(ctx context.Context, job *Job, place Place, m Mode) (pair Pair, release func(), err error)
+	Open func(ctx context.Context, job *Job, place Place, m Mode) (pair engine.Pair, release func(), err error)
 	// Out, when not empty, goes before the place in the shard: the folder that
 	// holds the jobs' folders.
 	Out         string

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -110,7 +112,7 @@ type bench struct {
 	worker *Worker
 	opened int // pairs opened and released
 	closed int
-	target *scripted
+	target *enginetest.Model
 }
 
 func newBench(t *testing.T) *bench {
@@ -123,15 +125,15 @@ func newBench(t *testing.T) *bench {
 	if b.folder, err = storage.CreateJob(b.place.Out, b.job.Name, spec); err != nil {
 		t.Fatal(err)
 	}
-	tok, eos := letters(t, "ab")
-	b.target = newScripted(t, 3, hashed(3, 1))
+	tok, eos := enginetest.Letters(t, "ab")
+	b.target = enginetest.New(t, 3, enginetest.Hashed(3, 1))
 	b.worker = &Worker{
 		Name: "w", Source: b.shelf, MaxAttempts: 3, Log: slog.New(slog.DiscardHandler),
-		Open: func(_ context.Context, _ *Job, _ Place, m Mode) (Pair, func(), error) {
+		Open: func(_ context.Context, _ *Job, _ Place, m Mode) (engine.Pair, func(), error) {
 			b.opened++
-			pair := Pair{Target: b.target, Tokenizer: tok, EOS: []int32{eos}}
+			pair := engine.Pair{Target: b.target, Tokenizer: tok, EOS: []int32{eos}}
 			if m == SpS {
-				pair.Draft = newScripted(t, 3, hashed(3, 2))
+				pair.Draft = enginetest.New(t, 3, enginetest.Hashed(3, 2))
 			}
 			return pair, func() { b.closed++ }, nil
 		},
@@ -217,8 +219,8 @@ func TestJobFromRowsToSuccess(t *testing.T) {
 	if b.opened != 2 || b.closed != 2 {
 		t.Errorf("opened %d pairs and closed %d, want one for each mode", b.opened, b.closed)
 	}
-	if len(b.target.slots) != 0 {
-		t.Errorf("slots are left: %v", slices.Collect(maps.Keys(b.target.slots)))
+	if len(b.target.Slots) != 0 {
+		t.Errorf("slots are left: %v", slices.Collect(maps.Keys(b.target.Slots)))
 	}
 }
 
@@ -230,11 +232,11 @@ func TestRedeliveredShardIsFoundDone(t *testing.T) {
 	p := <-b.waiting
 	b.waiting <- p
 	b.work(t, 2)
-	passes := b.target.passes
+	passes := b.target.Passes
 	p.attempt = 2
 	b.waiting <- p
 	b.work(t, 3)
-	if b.target.passes != passes {
+	if b.target.Passes != passes {
 		t.Error("a committed shard was decoded again")
 	}
 	if want := "ack " + p.key; b.settled[2] != want {
@@ -247,7 +249,7 @@ func TestRedeliveredShardIsFoundDone(t *testing.T) {
 func TestFailingShards(t *testing.T) {
 	b := newBench(t)
 	b.publish(t, 1)
-	b.target.fail = errors.New("device lost")
+	b.target.Fail = errors.New("device lost")
 	b.work(t, 6)
 	want := []string{"retry job/ars/00000", "retry job/sps/00000", "retry job/ars/00000", "retry job/sps/00000", "reject job/ars/00000", "reject job/sps/00000"}
 	if !slices.Equal(b.settled, want) {
@@ -261,7 +263,7 @@ func TestFailingShards(t *testing.T) {
 	if b.folder.Done() {
 		t.Error("the job is called done")
 	}
-	b.target.fail = nil
+	b.target.Fail = nil
 	if n := b.publish(t, 1); n.Fresh != 2 {
 		t.Errorf("published after the rejection %+v", n)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -16,7 +16,7 @@ import (
 // lane its own prompt again and again, so that prefill is paid once, before the
 // clock starts.
 type run struct {
-	engine  *pipeline.Engine
+	engine  *engine.Engine
 	target  *counter
 	started int
 	prompts []int // of the lanes that are free
@@ -73,7 +73,7 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 // makeSessions runs every number of lanes once: sequences that end together
 // leave fewer of them for a loop, and the session for that many is made when it
 // is first needed.
-func (b *bench) makeSessions(precision string, s pipeline.Settings) error {
+func (b *bench) makeSessions(precision string, s engine.Settings) error {
 	models := []string{"target-" + precision}
 	if s.K > 0 {
 		models = append(models, "draft-"+precision)
@@ -93,7 +93,7 @@ func (b *bench) makeSessions(precision string, s pipeline.Settings) error {
 }
 
 // parse reads what a request says of how to decode.
-func parse(k, lanes, how string) (s pipeline.Settings, err error) {
+func parse(k, lanes, how string) (s engine.Settings, err error) {
 	if k == "auto" {
 		s.K, s.Lookahead = 8, spec.Lookahead{Kind: spec.AutoLookahead}
 	} else if s.K, err = strconv.Atoi(k); err != nil {
@@ -117,7 +117,7 @@ func parse(k, lanes, how string) (s pipeline.Settings, err error) {
 }
 
 // newRun opens decoders and an engine over them; done closes them.
-func (b *bench) newRun(ctx context.Context, precision string, s pipeline.Settings) (_ *run, done func() error, err error) {
+func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings) (_ *run, done func() error, err error) {
 	var closers []func() error
 	done = func() (err error) {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -144,7 +144,7 @@ func (b *bench) newRun(ctx context.Context, precision string, s pipeline.Setting
 	for lane := range s.Lanes {
 		r.prompts = append(r.prompts, lane)
 	}
-	pair := pipeline.Pair{Target: r.target, Tokenizer: target.tok, EOS: target.model.Bundle().EOS}
+	pair := engine.Pair{Target: r.target, Tokenizer: target.tok, EOS: target.model.Bundle().EOS}
 	if s.K > 0 {
 		draft, err := b.open("draft-" + precision)
 		if err != nil {
@@ -157,7 +157,7 @@ func (b *bench) newRun(ctx context.Context, precision string, s pipeline.Setting
 		closers = append(closers, d.Close)
 		pair.Draft = d
 	}
-	if r.engine, err = pipeline.NewEngine(ctx, pair, s); err != nil {
+	if r.engine, err = engine.New(ctx, pair, s); err != nil {
 		return nil, nil, err
 	}
 	closers = append(closers, func() error { r.engine.Close(); return nil })
@@ -169,11 +169,11 @@ func (r *run) step(ctx context.Context) error {
 	for r.engine.Free() > 0 && len(r.prompts) > 0 {
 		number := r.prompts[0]
 		r.prompts = r.prompts[1:]
-		request := pipeline.Request{
+		request := engine.Request{
 			Prompt: prompt(number, promptTokens, r.target.Vocab()), Limit: newTokens,
 			Coins: spec.Coins{Seed: r.seed, Row: uint64(r.started)},
 			Loop:  r.count,
-			Done: func(s *pipeline.Sequence) error {
+			Done: func(s *engine.Sequence) error {
 				r.prompts = append(r.prompts, number)
 				return s.Err
 			},
@@ -188,7 +188,7 @@ func (r *run) step(ctx context.Context) error {
 }
 
 // count adds what a loop of one sequence did.
-func (r *run) count(l *pipeline.Loop) error {
+func (r *run) count(l *engine.Loop) error {
 	r.loops++
 	r.tokens += l.Emitted
 	r.draft += l.Draft
@@ -204,12 +204,12 @@ func (r *run) count(l *pipeline.Loop) error {
 
 // counter counts the tokens of prompts that are fed to a model.
 type counter struct {
-	pipeline.Decoder
+	engine.Decoder
 	prompt int // tokens at positions before this one
 	fed    int
 }
 
-// Forward implements pipeline.Decoder.
+// Forward implements engine.Decoder.
 func (c *counter) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
 	for i, p := range past {
 		c.fed += max(0, min(p+len(tokens[i]), c.prompt)-p)
@@ -221,7 +221,7 @@ func (c *counter) Forward(ctx context.Context, slots, past []int, tokens [][]int
 // tokens that are fed to the target, the last of the prompt belonging to the
 // first loop, and the time that it takes.
 func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[string]any, err error) {
-	r, done, err := b.newRun(ctx, precision, pipeline.Settings{Lanes: 8, Sampling: spec.Sampling{Temperature: 1}})
+	r, done, err := b.newRun(ctx, precision, engine.Settings{Lanes: 8, Sampling: spec.Sampling{Temperature: 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -229,11 +229,11 @@ func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[str
 	const length = 256
 	r.target.prompt = length - 1
 	var spent time.Duration
-	requests := make([]pipeline.Request, n)
+	requests := make([]engine.Request, n)
 	for i := range requests {
-		requests[i] = pipeline.Request{
+		requests[i] = engine.Request{
 			Prompt: prompt(0, length, r.target.Vocab()), Limit: 16, Coins: spec.Coins{Seed: 1, Sample: uint32(i)},
-			Done: func(s *pipeline.Sequence) error { spent += s.Prefill; return s.Err },
+			Done: func(s *engine.Sequence) error { spent += s.Prefill; return s.Err },
 		}
 	}
 	_, err = r.engine.DrawAll(ctx, requests)
@@ -242,7 +242,7 @@ func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[str
 
 // greedy continues prompt 0 greedily, for comparison with the others.
 func (b *bench) greedy(ctx context.Context, precision string) (_ map[string]any, err error) {
-	r, done, err := b.newRun(ctx, precision, pipeline.Settings{})
+	r, done, err := b.newRun(ctx, precision, engine.Settings{})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/certify"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -144,7 +145,7 @@ func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr i
 
 // choose tokenizes prompts at even distances over the dataset, leaving out
 // what cannot be decoded.
-func (t *trial) choose(dataset *storage.Dataset, job *pipeline.Job, pair pipeline.Pair) ([][]int32, error) {
+func (t *trial) choose(dataset *storage.Dataset, job *pipeline.Job, pair engine.Pair) ([][]int32, error) {
 	var all [][]int32
 	for row, err := range job.Prompts(dataset) {
 		if err != nil {

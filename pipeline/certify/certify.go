@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 )
 
 // Plan says what to test and how much of it.
 type Plan struct {
-	Settings pipeline.Settings // of the speculative engine; its Rule is what is on trial
-	Prompts  [][]int32         // tokenized, each of at least one token
-	Samples  int               // per prompt and mode
-	Tokens   int               // positions behind each prompt
+	Settings engine.Settings // of the speculative engine; its Rule is what is on trial
+	Prompts  [][]int32       // tokenized, each of at least one token
+	Samples  int             // per prompt and mode
+	Tokens   int             // positions behind each prompt
 	Seed     uint64
 	Level    float64 // joint chance that a correct engine fails
 	Power    float64 // with which the certificate's detectable bias is found
@@ -62,7 +62,7 @@ type Test struct {
 
 // Run makes a certificate for a pair of models. progress is told how many of
 // how many prompts are through.
-func Run(ctx context.Context, pair pipeline.Pair, plan Plan, progress func(done, of int)) (*Certificate, error) {
+func Run(ctx context.Context, pair engine.Pair, plan Plan, progress func(done, of int)) (*Certificate, error) {
 	c := &Certificate{
 		Prompts: len(plan.Prompts), Samples: plan.Samples, Tokens: plan.Tokens, Seed: plan.Seed,
 		K: plan.Settings.K, Lookahead: lookahead(plan.Settings.Lookahead), Rule: plan.Settings.Rule.String(),
@@ -77,8 +77,8 @@ func Run(ctx context.Context, pair pipeline.Pair, plan Plan, progress func(done,
 	ars := pair
 	ars.Draft, ars.Law = nil, nil
 	trials := []*trial{{mode: "ars"}, {mode: "sps"}}
-	for i, p := range []pipeline.Pair{ars, pair} {
-		if trials[i].engine, err = pipeline.NewEngine(ctx, p, plan.Settings); err != nil {
+	for i, p := range []engine.Pair{ars, pair} {
+		if trials[i].engine, err = engine.New(ctx, p, plan.Settings); err != nil {
 			return nil, err
 		}
 		defer trials[i].engine.Close()
@@ -106,7 +106,7 @@ func Run(ctx context.Context, pair pipeline.Pair, plan Plan, progress func(done,
 // trial is one mode under test.
 type trial struct {
 	mode       string
-	engine     *pipeline.Engine
+	engine     *engine.Engine
 	tallies    [][partitions]*tally // by position, 0 for all together
 	impossible int
 }
@@ -122,9 +122,9 @@ func (t *trial) init(positions int) {
 
 // sample draws and counts the completions of one prompt.
 func (t *trial) sample(ctx context.Context, plan Plan, ref *reference, prompt int) error {
-	requests := make([]pipeline.Request, plan.Samples)
+	requests := make([]engine.Request, plan.Samples)
 	for s := range requests {
-		requests[s] = pipeline.Request{
+		requests[s] = engine.Request{
 			Prompt: plan.Prompts[prompt], Limit: plan.Tokens,
 			Coins: spec.Coins{Seed: plan.Seed, Row: uint64(prompt), Sample: uint32(s)},
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -61,8 +61,8 @@ func certificate(t *testing.T, rule string, sampling spec.Sampling) *Certificate
 		t.Fatal(err)
 	}
 	target, draft := newScripted(40, 1), newScripted(40, 2)
-	c, err := Run(t.Context(), pipeline.Pair{Target: target, Draft: draft, Tokenizer: letters(t)}, Plan{
-		Settings: pipeline.Settings{K: 3, Sampling: sampling, Rule: r},
+	c, err := Run(t.Context(), engine.Pair{Target: target, Draft: draft, Tokenizer: letters(t)}, Plan{
+		Settings: engine.Settings{K: 3, Sampling: sampling, Rule: r},
 		Prompts:  [][]int32{{1, 2, 3}, {4}, {5, 6}}, Samples: 600, Tokens: 3, Seed: 1, Level: 0.001, Power: 0.9,
 	}, func(int, int) {})
 	if err != nil {

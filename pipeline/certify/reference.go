@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -61,7 +61,7 @@ type reference struct {
 	order  []int32
 }
 
-func newReference(pair pipeline.Pair, s spec.Sampling) (*reference, error) {
+func newReference(pair engine.Pair, s spec.Sampling) (*reference, error) {
 	target, err := newFollower(pair.Target, s, pair.EOS)
 	if err != nil {
 		return nil, err
@@ -156,13 +156,13 @@ func rankCell(rank int) int {
 // follower reads one model's laws behind a prompt, feeding one token a pass:
 // nothing of the speculative loop's shapes or roll-backs is in it.
 type follower struct {
-	model  pipeline.Decoder
+	model  engine.Decoder
 	chain  *spec.Chain
 	slot   int
 	prompt []int32
 }
 
-func newFollower(model pipeline.Decoder, s spec.Sampling, eos []int32) (*follower, error) {
+func newFollower(model engine.Decoder, s spec.Sampling, eos []int32) (*follower, error) {
 	chain, err := spec.NewChain(s, model.Vocab(), eos)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
@@ -181,9 +182,9 @@ func decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
 	tok := letters(t)
 	w := &pipeline.Worker{
 		Name: "w", Source: queue, MaxAttempts: 1, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Open: func(_ context.Context, job *pipeline.Job, _ pipeline.Place, m pipeline.Mode) (pipeline.Pair, func(), error) {
+		Open: func(_ context.Context, job *pipeline.Job, _ pipeline.Place, m pipeline.Mode) (engine.Pair, func(), error) {
 			vocab := len(alphabet) + 1
-			pair := pipeline.Pair{
+			pair := engine.Pair{
 				Target:    &model{vocab: vocab, context: 30, seed: 5, poison: 6, slots: map[int][]int32{}},
 				Tokenizer: tok, EOS: []int32{int32(len(alphabet))},
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 )
@@ -87,7 +88,7 @@ func (m *Models) CheckPair(target, draft string) error {
 }
 
 // OpenFunc is the type of pipeline.Worker.Open.
-type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (pipeline.Pair, func(), error)
+type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (engine.Pair, func(), error)
 
 // Open is pipeline.Worker.Open: it loads what is not loaded and makes decoders
 // for one worker, the worker-th of this process: workers share the configured
@@ -95,7 +96,7 @@ type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mo
 func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 	devices := m.cfg.ORT.Devices()
 	device := devices[worker%len(devices)]
-	return func(_ context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ pipeline.Pair, _ func(), err error) {
+	return func(_ context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		var decoders []*ort.Decoder
@@ -109,13 +110,13 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 				release()
 			}
 		}()
-		var none pipeline.Pair
+		var none engine.Pair
 		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
 		if err != nil {
 			return none, nil, fmt.Errorf("open the target: %w", err)
 		}
 		decoders = append(decoders, target)
-		pair := pipeline.Pair{Target: target, Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
+		pair := engine.Pair{Target: target, Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
 		if mode == pipeline.SpS && job.Drafter != nil {
 			if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
 				return none, nil, err

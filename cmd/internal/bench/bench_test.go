@@ -17,6 +17,7 @@ import (
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/queue"
 	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
@@ -187,12 +188,12 @@ func system(b *testing.B, model *ort.Model, tok *tokenize.Tokenizer) (time.Durat
 				stop()
 			}
 		},
-		Open: func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (pipeline.Pair, func(), error) {
+		Open: func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (engine.Pair, func(), error) {
 			d, err := model.NewDecoder()
 			if err != nil {
-				return pipeline.Pair{}, nil, err
+				return engine.Pair{}, nil, err
 			}
-			return pipeline.Pair{Target: d, Tokenizer: tok, EOS: model.Bundle().EOS}, func() { check(d.Close()) }, nil
+			return engine.Pair{Target: d, Tokenizer: tok, EOS: model.Bundle().EOS}, func() { check(d.Close()) }, nil
 		},
 	}
 	began := time.Now()

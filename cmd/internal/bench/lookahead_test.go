@@ -14,7 +14,7 @@ import (
 
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
-	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
@@ -97,8 +97,8 @@ const rounds = 2
 // contestant is one way of decoding.
 type contestant struct {
 	name     string
-	pair     pipeline.Pair
-	settings pipeline.Settings
+	pair     engine.Pair
+	settings engine.Settings
 }
 
 // race decodes every prompt with every contestant, in an order that is drawn
@@ -107,11 +107,11 @@ type contestant struct {
 // all of them alike.
 func (d *demo) race(b *testing.B, field []contestant, prompts [][]int32, rounds int) map[string]float64 {
 	b.Helper()
-	engines := make([]*pipeline.Engine, len(field))
+	engines := make([]*engine.Engine, len(field))
 	for i, c := range field {
 		c.pair.Target, c.pair.Tokenizer, c.pair.EOS = d.target, d.tokenizer, d.eos
 		var err error
-		if engines[i], err = pipeline.NewEngine(b.Context(), c.pair, c.settings); err != nil {
+		if engines[i], err = engine.New(b.Context(), c.pair, c.settings); err != nil {
 			b.Fatal(err)
 		}
 		defer engines[i].Close()
@@ -138,11 +138,11 @@ func (d *demo) race(b *testing.B, field []contestant, prompts [][]int32, rounds 
 	return result
 }
 
-func fixed(k int) pipeline.Settings {
-	return pipeline.Settings{K: k, Sampling: spec.Sampling{Temperature: 0.8}}
+func fixed(k int) engine.Settings {
+	return engine.Settings{K: k, Sampling: spec.Sampling{Temperature: 0.8}}
 }
 
-func adaptive(kind string, x float64) pipeline.Settings {
+func adaptive(kind string, x float64) engine.Settings {
 	s := fixed(8)
 	s.Lookahead = spec.Lookahead{Kind: kind, Threshold: x}
 	return s
@@ -150,7 +150,7 @@ func adaptive(kind string, x float64) pipeline.Settings {
 
 // slow is a model that takes several times as long.
 type slow struct {
-	pipeline.Decoder
+	engine.Decoder
 	times int
 }
 
@@ -169,12 +169,12 @@ func (s slow) Forward(ctx context.Context, slots, past []int, tokens [][]int32) 
 func BenchmarkLookahead(b *testing.B) {
 	d := openDemo(b)
 	for b.Loop() {
-		field := []contestant{{"ars", pipeline.Pair{}, fixed(0)}, {"auto", pipeline.Pair{Draft: d.draft}, adaptive(spec.AutoLookahead, 0)}}
+		field := []contestant{{"ars", engine.Pair{}, fixed(0)}, {"auto", engine.Pair{Draft: d.draft}, adaptive(spec.AutoLookahead, 0)}}
 		sweep := []int{1, 2, 3, 4, 5, 6, 8}
 		for _, k := range sweep {
-			field = append(field, contestant{fmt.Sprintf("k%d", k), pipeline.Pair{Draft: d.draft}, fixed(k)})
+			field = append(field, contestant{fmt.Sprintf("k%d", k), engine.Pair{Draft: d.draft}, fixed(k)})
 		}
-		field = append(field, contestant{"confidence:0.3", pipeline.Pair{Draft: d.draft}, adaptive(spec.ConfidenceLookahead, 0.3)})
+		field = append(field, contestant{"confidence:0.3", engine.Pair{Draft: d.draft}, adaptive(spec.ConfidenceLookahead, 0.3)})
 		took := d.race(b, field, d.prompts, rounds)
 		best, at := took["ars"], 0
 		for i, k := range sweep {
@@ -199,16 +199,16 @@ func BenchmarkDrafters(b *testing.B) {
 	table := d.table(b)
 	lookup := spec.Lookup{Vocab: d.vocab, N: spec.DefaultLookup}
 	for b.Loop() {
-		field := []contestant{{"ars", pipeline.Pair{}, fixed(0)}}
+		field := []contestant{{"ars", engine.Pair{}, fixed(0)}}
 		for _, c := range []contestant{
-			{name: "model", pair: pipeline.Pair{Draft: d.draft}},
-			{name: "ngram", pair: pipeline.Pair{Law: table.Drafter()}},
-			{name: "lookup", pair: pipeline.Pair{Law: lookup}},
-			{name: "model+ngram", pair: pipeline.Pair{Draft: d.draft, Law: table.Drafter()}},
-			{name: "model+lookup", pair: pipeline.Pair{Draft: d.draft, Law: lookup}},
-			{name: "uniform", pair: pipeline.Pair{Law: spec.Uniform{Vocab: d.vocab}}},
-			{name: "the target itself", pair: pipeline.Pair{Draft: d.target}},
-			{name: "the target, twice as slow", pair: pipeline.Pair{Draft: slow{d.target, 2}}},
+			{name: "model", pair: engine.Pair{Draft: d.draft}},
+			{name: "ngram", pair: engine.Pair{Law: table.Drafter()}},
+			{name: "lookup", pair: engine.Pair{Law: lookup}},
+			{name: "model+ngram", pair: engine.Pair{Draft: d.draft, Law: table.Drafter()}},
+			{name: "model+lookup", pair: engine.Pair{Draft: d.draft, Law: lookup}},
+			{name: "uniform", pair: engine.Pair{Law: spec.Uniform{Vocab: d.vocab}}},
+			{name: "the target itself", pair: engine.Pair{Draft: d.target}},
+			{name: "the target, twice as slow", pair: engine.Pair{Draft: slow{d.target, 2}}},
 		} {
 			auto := c
 			auto.name, auto.settings = c.name+" auto", adaptive(spec.AutoLookahead, 0)

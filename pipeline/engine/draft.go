@@ -1,4 +1,4 @@
-package pipeline
+package engine
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func newDrafter(pair Pair, k int) (drafter, error) {
 	if pair.Law == nil {
 		return modelDrafter{c}, nil
 	}
-	return &nestedDrafter{modelDrafter: modelDrafter{c}, law: pair.Law, p: make([]spec.Dist, min(k, innerLookahead))}, nil
+	return &nestedDrafter{modelDrafter: modelDrafter{c}, law: pair.Law, p: make([]spec.Dist, min(k, InnerLookahead))}, nil
 }
 
 // proposal is what one loop has drafted so far for a sequence: tokens behind it

@@ -1,15 +1,12 @@
-package pipeline
+package engine
 
 import (
-	"bytes"
-	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/spec"
-	"github.com/draftmill/draftmill/storage"
 )
 
 // withdrawing is a drafter that drops what it drew where its law gave that
@@ -46,11 +43,11 @@ func TestChoosingAfterTheDrawIsBiased(t *testing.T) {
 // short has at least the threshold's probability, also where greedy decoding
 // makes it certain.
 func TestConfidenceStops(t *testing.T) {
-	tok, eos := letters(t, "abcdefgh")
+	tok, eos := enginetest.Letters(t, "abcdefgh")
 	const vocab, k, x = 9, 5, 0.3
 	for _, temperature := range []float64{1, 0} {
-		draft := newScripted(t, vocab, hashed(vocab, 6))
-		r := decodeSettings(t, Pair{Target: newScripted(t, vocab, hashed(vocab, 5)), Draft: draft, Tokenizer: tok, EOS: []int32{eos}},
+		draft := enginetest.New(t, vocab, enginetest.Hashed(vocab, 6))
+		r := decodeSettings(t, Pair{Target: enginetest.New(t, vocab, enginetest.Hashed(vocab, 5)), Draft: draft, Tokenizer: tok, EOS: []int32{eos}},
 			Settings{K: k, Lookahead: spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: x}, Sampling: spec.Sampling{Temperature: temperature}}, 400)
 		chain, err := spec.NewChain(spec.Sampling{Temperature: 1}, vocab, nil)
 		if err != nil {
@@ -61,7 +58,7 @@ func TestConfidenceStops(t *testing.T) {
 		for _, l := range r.loops {
 			prefix := append([]int32{0}, r.tokens[:at]...)
 			for i, id := range l.Drafted {
-				if err := chain.Standardize(draft.logits(prefix), prefix, &p); err != nil {
+				if err := chain.Standardize(draft.Logits(prefix), prefix, &p); err != nil {
 					t.Fatal(err)
 				}
 				sure, last := p.Prob(id) >= x, i == len(l.Drafted)-1
@@ -90,7 +87,7 @@ func TestConfidenceStops(t *testing.T) {
 // ignored.
 func decodeSettings(t testing.TB, pair Pair, s Settings, limit int) ran {
 	t.Helper()
-	e, err := NewEngine(t.Context(), pair, s)
+	e, err := New(t.Context(), pair, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +103,7 @@ func continueWith(t testing.TB, e *Engine, prompt []int32, coins spec.Uniforms, 
 
 // similar gives the logits of a hashed model, bent by a little of another's.
 func similar(vocab int, seed uint64, bend float32) func([]int32) []float32 {
-	a, b := hashed(vocab, seed), hashed(vocab, seed+1)
+	a, b := enginetest.Hashed(vocab, seed), enginetest.Hashed(vocab, seed+1)
 	return func(prefix []int32) []float32 {
 		l, more := a(prefix), b(prefix)
 		for i := range l {
@@ -120,7 +117,7 @@ func similar(vocab int, seed uint64, bend float32) func([]int32) []float32 {
 // are fed: it drafts where that pays, does without where it does not, and then
 // spares the draft the prompts too.
 func TestAutoInTheLoop(t *testing.T) {
-	tok, _ := letters(t, "abcdefgh")
+	tok, _ := enginetest.Letters(t, "abcdefgh")
 	const vocab, limit = 8, 120
 	for _, c := range []struct {
 		name  string
@@ -131,15 +128,15 @@ func TestAutoInTheLoop(t *testing.T) {
 	}{
 		{"good and cheap", similar(vocab, 5, 0.2), costing(0, 1), 2.5, 8},
 		{"good and dear", similar(vocab, 5, 0.2), costing(9, 1), 0, 0.1},
-		{"bad and cheap", hashed(vocab, 77), costing(1, 1), 0, 3},
+		{"bad and cheap", enginetest.Hashed(vocab, 77), costing(1, 1), 0, 3},
 		{"slower than the target", similar(vocab, 5, 0.2), costing(40, 1), 0, 0.05},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			time := &clock{}
-			target, draft := newScripted(t, vocab, hashed(vocab, 5)), newScripted(t, vocab, c.draft)
-			target.clock, target.cost = time, costing(10, 1)
-			draft.clock, draft.cost = time, c.cost
-			e, err := newEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 8, Lookahead: spec.Lookahead{Kind: spec.AutoLookahead}, Sampling: spec.Sampling{Temperature: 1}}, time.now)
+			time := &enginetest.Clock{}
+			target, draft := enginetest.New(t, vocab, enginetest.Hashed(vocab, 5)), enginetest.New(t, vocab, c.draft)
+			target.Clock, target.Cost = time, costing(10, 1)
+			draft.Clock, draft.Cost = time, c.cost
+			e, err := newAt(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 8, Lookahead: spec.Lookahead{Kind: spec.AutoLookahead}, Sampling: spec.Sampling{Temperature: 1}}, time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +159,7 @@ func TestAutoInTheLoop(t *testing.T) {
 			if mean := float64(drafted) / float64(loops); mean < c.least || mean > c.most || asked != drafted {
 				t.Errorf("%.2f drafted a loop, want %v to %v; asked for %d, drafted %d", mean, c.least, c.most, asked, drafted)
 			}
-			if fed := float64(draft.fed) / 20; c.most < 1 && fed > 40 {
+			if fed := float64(draft.Fed) / 20; c.most < 1 && fed > 40 {
 				t.Errorf("a draft that is of no use is fed %.0f tokens a sequence", fed)
 			}
 		})
@@ -185,19 +182,19 @@ func (w *waking) Observe([]*spec.Lane, spec.Round) {}
 // TestDraftCatchesUp: a draft that was left behind is fed what it lacks once,
 // in passes no longer than the prefill's, and drafts as if it had never been.
 func TestDraftCatchesUp(t *testing.T) {
-	tok, _ := letters(t, "ab")
+	tok, _ := enginetest.Letters(t, "ab")
 	const vocab = 3
 	for _, every := range []int{4, 10, 400} {
 		for _, nested := range []bool{false, true} {
 			longest := 0
-			target := newScripted(t, vocab, hashed(vocab, 1))
-			draft := newScripted(t, vocab, hashed(vocab, 2))
-			draft.clock, draft.cost = &clock{}, func(tokens int) time.Duration { longest = max(longest, tokens); return 0 }
+			target := enginetest.New(t, vocab, enginetest.Hashed(vocab, 1))
+			draft := enginetest.New(t, vocab, enginetest.Hashed(vocab, 2))
+			draft.Clock, draft.Cost = &enginetest.Clock{}, func(tokens int) time.Duration { longest = max(longest, tokens); return 0 }
 			pair := Pair{Target: target, Draft: draft, Tokenizer: tok}
 			if nested {
 				pair.Law = spec.Uniform{Vocab: vocab}
 			}
-			e, err := NewEngine(t.Context(), pair, Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}})
+			e, err := New(t.Context(), pair, Settings{K: 2, Sampling: spec.Sampling{Temperature: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,8 +211,8 @@ func TestDraftCatchesUp(t *testing.T) {
 			}
 			// Beyond the sequence itself, a loop feeds at most its drafts and
 			// one token again, an inner loop its own drafts besides.
-			if draft.fed > 300+900+6*loops || loops < 5 {
-				t.Errorf("every %d: fed %d tokens in %d loops", every, draft.fed, loops)
+			if draft.Fed > 300+900+6*loops || loops < 5 {
+				t.Errorf("every %d: fed %d tokens in %d loops", every, draft.Fed, loops)
 			}
 			if longest > prefillChunk || every == 400 && longest < prefillChunk {
 				t.Errorf("every %d: the longest pass feeds %d tokens", every, longest)
@@ -242,16 +239,16 @@ func (o *observing) Observe(lanes []*spec.Lane, r spec.Round) {
 // the count of accepted tokens agree, a better drafter has a higher one, and an
 // inner drafter leaves the draft model's as it is.
 func TestAlphaOfEveryDrafter(t *testing.T) {
-	tok, _ := letters(t, "abcdefgh")
+	tok, _ := enginetest.Letters(t, "abcdefgh")
 	const vocab = 8
 	// The target has habits that a table can learn: it looks at two tokens.
-	q := func(prefix []int32) []float32 { return hashed(vocab, 5)(prefix[max(0, len(prefix)-2):]) }
+	q := func(prefix []int32) []float32 { return enginetest.Hashed(vocab, 5)(prefix[max(0, len(prefix)-2):]) }
 	p := func(prefix []int32) []float32 { return similar(vocab, 5, 0.3)(prefix[max(0, len(prefix)-2):]) }
 	trainer, err := spec.NewNGramTrainer(3, vocab)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trainer.Add(decodeSettings(t, Pair{Target: newScripted(t, vocab, q), Tokenizer: tok}, Settings{Sampling: spec.Sampling{Temperature: 1}}, 3000).tokens); err != nil {
+	if err := trainer.Add(decodeSettings(t, Pair{Target: enginetest.New(t, vocab, q), Tokenizer: tok}, Settings{Sampling: spec.Sampling{Temperature: 1}}, 3000).tokens); err != nil {
 		t.Fatal(err)
 	}
 	table := trainer.Table(spec.Digest{})
@@ -269,8 +266,8 @@ func TestAlphaOfEveryDrafter(t *testing.T) {
 		{"model+lookup", true, spec.Lookup{Vocab: vocab, N: 4}},
 		{"model+uniform", true, spec.Uniform{Vocab: vocab}},
 	} {
-		draft := newScripted(t, vocab, p)
-		pair := Pair{Target: newScripted(t, vocab, q), Law: d.law, Tokenizer: tok}
+		draft := enginetest.New(t, vocab, p)
+		pair := Pair{Target: enginetest.New(t, vocab, q), Law: d.law, Tokenizer: tok}
 		if d.model {
 			pair.Draft = draft
 		}
@@ -285,12 +282,12 @@ func TestAlphaOfEveryDrafter(t *testing.T) {
 			accepted += float64(l.Accepted)
 		}
 		alpha[d.name] = overlap / n
-		t.Logf("%-14s alpha %.3f, accepted of examined %.3f, %d drafted in %d passes of the draft", d.name, overlap/n, accepted/n, drafted, draft.passes)
+		t.Logf("%-14s alpha %.3f, accepted of examined %.3f, %d drafted in %d passes of the draft", d.name, overlap/n, accepted/n, drafted, draft.Passes)
 		if se := math.Sqrt(0.25 / n); math.Abs(accepted/n-overlap/n) > 4*se {
 			t.Errorf("%s: alpha %.3f by overlap, %.3f by count", d.name, overlap/n, accepted/n)
 		}
-		if d.model && d.law != nil && draft.passes >= drafted {
-			t.Errorf("%s: %d passes of the draft for %d drafted tokens", d.name, draft.passes, drafted)
+		if d.model && d.law != nil && draft.Passes >= drafted {
+			t.Errorf("%s: %d passes of the draft for %d drafted tokens", d.name, draft.Passes, drafted)
 		}
 		if d.model && math.Abs(overlap/n-alpha["model"]) > 0.03 {
 			t.Errorf("%s: alpha %.3f, the model's alone is %.3f", d.name, overlap/n, alpha["model"])
@@ -298,89 +295,5 @@ func TestAlphaOfEveryDrafter(t *testing.T) {
 	}
 	if !(alpha["model"] > alpha["ngram"] && alpha["ngram"] > alpha["uniform"] && alpha["lookup"] > 0) {
 		t.Errorf("alphas %v", alpha)
-	}
-}
-
-// TestEveryDrafterReplays: under fixed and confidence a shard is the same
-// again, whatever the engine decoded before.
-func TestEveryDrafterReplays(t *testing.T) {
-	tok, eos := letters(t, "ab")
-	rows := []storage.ShardRow{{Row: 4, Prompt: []byte("abba")}, {Row: 5, Prompt: []byte("bb")}, {Row: 6, Prompt: []byte("bb")}}
-	for _, d := range drafters {
-		for _, lookahead := range []spec.Lookahead{{}, {Kind: spec.ConfidenceLookahead, Threshold: 0.4}} {
-			pair := Pair{Target: newScripted(t, 3, hashed(3, 1)), Tokenizer: tok, EOS: []int32{eos}}
-			if d.model {
-				pair.Draft = newScripted(t, 3, hashed(3, 2))
-			}
-			if d.law != nil {
-				pair.Law = d.law(t, 3)
-			}
-			e, err := NewEngine(t.Context(), pair, Settings{K: 3, Lookahead: lookahead, Sampling: spec.Sampling{Temperature: 1}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
-			var logs [2]shardLog
-			for i, order := range [][]int{{0, 1, 2}, {2, 0, 1}} {
-				for _, row := range order {
-					if err := decodeShard(t.Context(), e, newShardRun(testTask(SpS, rows[row]), "w", &logs[i], nil)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				slices.SortStableFunc(logs[i].completions, func(a, b storage.Completion) int { return int(a.Row - b.Row) })
-				slices.SortStableFunc(logs[i].loops, func(a, b storage.Loop) int { return int(a.Row - b.Row) })
-			}
-			if a, b := logs[0].timeless(), logs[1].timeless(); a != b {
-				t.Errorf("%s/%s: a second run differs:\n%s\n%s", d.name, lookahead.Kind, a, b)
-			}
-		}
-	}
-}
-
-func TestJobNamesItsDrafter(t *testing.T) {
-	job := testJob()
-	for _, c := range []struct {
-		name    string
-		draft   *Model
-		drafter *Drafter
-		look    string
-		ok      bool
-	}{
-		{"model", &Model{}, nil, "", true},
-		{"none", nil, nil, "", false},
-		{"lookup", nil, &Drafter{Kind: DrafterLookup, N: 8}, "auto", true},
-		{"lookup of nothing", nil, &Drafter{Kind: DrafterLookup}, "", false},
-		{"uniform", nil, &Drafter{Kind: DrafterUniform}, "confidence:0.5", true},
-		{"ngram", nil, &Drafter{Kind: DrafterNGram, Table: &Model{Name: "t", Digest: "1"}}, "", true},
-		{"ngram without a table", nil, &Drafter{Kind: DrafterNGram}, "", false},
-		{"model+ngram", &Model{}, &Drafter{Kind: DrafterNGram, Table: &Model{Name: "t", Digest: "1"}}, "", true},
-		{"unknown", nil, &Drafter{Kind: "oracle"}, "", false},
-		{"unknown lookahead", &Model{}, nil, "sometimes", false},
-	} {
-		job.Draft, job.Drafter, job.Lookahead = c.draft, c.drafter, c.look
-		if err := job.Validate(); (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if !c.ok {
-			continue
-		}
-		s, err := job.Settings(SpS)
-		if err != nil || s.K != job.K || c.look == "" && s.Lookahead.Kind != spec.FixedLookahead {
-			t.Errorf("%s: settings %+v, %v", c.name, s, err)
-		}
-		if s, err := job.Settings(ArS); err != nil || s.K != 0 {
-			t.Errorf("%s: settings of ars %+v, %v", c.name, s, err)
-		}
-	}
-	// What is not said leaves the specification, and so the job's name, as it was.
-	job = testJob()
-	text, err := job.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"drafter", "lookahead", "table"} {
-		if bytes.Contains(text, fmt.Appendf(nil, "%q", key)) {
-			t.Errorf("the default job says %s:\n%s", key, text)
-		}
 	}
 }

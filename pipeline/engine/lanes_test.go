@@ -1,19 +1,16 @@
-package pipeline
+package engine
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/spectest"
-	"github.com/draftmill/draftmill/storage"
 )
 
 // requestsOf are n sequences of all lengths, some with a common beginning.
@@ -38,24 +35,24 @@ func requestsOf(vocab, n int) []Request {
 // in lanes, with every way of drafting: what each of them does is the same, loop
 // by loop.
 func TestCompanyChangesNothing(t *testing.T) {
-	tok, eos := letters(t, "abcd")
+	tok, eos := enginetest.Letters(t, "abcd")
 	const vocab, context = 5, 180
 	for _, d := range drafters {
 		for _, lookahead := range []spec.Lookahead{{}, {Kind: spec.ConfidenceLookahead, Threshold: 0.3}} {
 			for _, s := range []spec.Sampling{{Temperature: 1, PresencePenalty: 0.3}, {}} {
 				var want string
 				for _, lanes := range []int{1, 2, 5, 30} {
-					pair := Pair{Target: newScripted(t, vocab, hashed(vocab, 1)), Tokenizer: tok, EOS: []int32{eos}}
-					pair.Target.(*scripted).context = context
+					pair := Pair{Target: enginetest.New(t, vocab, enginetest.Hashed(vocab, 1)), Tokenizer: tok, EOS: []int32{eos}}
+					pair.Target.(*enginetest.Model).Length = context
 					if d.model {
-						draft := newScripted(t, vocab, similar(vocab, 1, 0.5))
-						draft.context = context - 10
+						draft := enginetest.New(t, vocab, similar(vocab, 1, 0.5))
+						draft.Length = context - 10
 						pair.Draft = draft
 					}
 					if d.law != nil {
 						pair.Law = d.law(t, vocab)
 					}
-					e, err := NewEngine(t.Context(), pair, Settings{K: 4, Lookahead: lookahead, Sampling: s, Lanes: lanes})
+					e, err := New(t.Context(), pair, Settings{K: 4, Lookahead: lookahead, Sampling: s, Lanes: lanes})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -91,20 +88,20 @@ func TestCompanyChangesNothing(t *testing.T) {
 // others, whose coins are fixed, share its lanes and a policy chooses by
 // everything that all of them show.
 func TestLawInCompany(t *testing.T) {
-	tok, _ := letters(t, "ab")
+	tok, _ := enginetest.Letters(t, "ab")
 	const vocab, limit = 2, 4
 	prompt := []int32{0, 1, 0}
-	q, p := remembered(hashed(vocab, 5)), remembered(hashed(vocab, 6))
+	q, p := remembered(enginetest.Hashed(vocab, 5)), remembered(enginetest.Hashed(vocab, 6))
 	for name, policy := range map[string]func() spec.Policy{
 		"fixed":  nil,
 		"lively": func() spec.Policy { return &lively{most: 3, seen: 1 << 21} },
 	} {
 		got := spectest.Law(func(u *spectest.Coins) string {
-			time := &clock{}
-			target, draft := newScripted(t, vocab, q), newScripted(t, vocab, p)
-			target.clock, target.cost, target.note = time, costing(10, 1), u.Note
-			draft.clock, draft.cost, draft.note = time, costing(1, 1), u.Note
-			e, err := newEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 2, Lanes: 2, Sampling: spec.Sampling{Temperature: 1}}, time.now)
+			time := &enginetest.Clock{}
+			target, draft := enginetest.New(t, vocab, q), enginetest.New(t, vocab, p)
+			target.Clock, target.Cost, target.Note = time, costing(10, 1), u.Note
+			draft.Clock, draft.Cost, draft.Note = time, costing(1, 1), u.Note
+			e, err := newAt(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 2, Lanes: 2, Sampling: spec.Sampling{Temperature: 1}}, time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +120,7 @@ func TestLawInCompany(t *testing.T) {
 			return fmt.Sprint(all[1])
 		})
 		t.Log(name, len(got))
-		sameLaw(t, got, targetsLaw(t, hashed(vocab, 5), vocab, spec.Sampling{Temperature: 1}, -1, prompt, limit))
+		sameLaw(t, got, targetsLaw(t, enginetest.Hashed(vocab, 5), vocab, spec.Sampling{Temperature: 1}, -1, prompt, limit))
 	}
 }
 
@@ -131,13 +128,13 @@ func TestLawInCompany(t *testing.T) {
 // they follow one another or run side by side, and prompts that begin alike
 // share their beginning.
 func TestSamplesShareOnePrefill(t *testing.T) {
-	tok, _ := letters(t, "ab")
+	tok, _ := enginetest.Letters(t, "ab")
 	const vocab, length = 3, 256
 	prompt := make([]int32, length)
 	other := append(slices.Clone(prompt[:200]), slices.Repeat([]int32{1}, 56)...)
 	for _, lanes := range []int{1, 4, 16} {
-		target, draft := newScripted(t, vocab, hashed(vocab, 1)), newScripted(t, vocab, hashed(vocab, 2))
-		e, err := NewEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 4, Lanes: lanes, Sampling: spec.Sampling{Temperature: 1}})
+		target, draft := enginetest.New(t, vocab, enginetest.Hashed(vocab, 1)), enginetest.New(t, vocab, enginetest.Hashed(vocab, 2))
+		e, err := New(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok}, Settings{K: 4, Lanes: lanes, Sampling: spec.Sampling{Temperature: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,9 +155,9 @@ func TestSamplesShareOnePrefill(t *testing.T) {
 		if _, err := e.DrawAll(t.Context(), requests); err != nil {
 			t.Fatal(err)
 		}
-		prefilled = target.fed - scored
-		if want := length - 1 + 56; prefilled > want || draft.fed > want {
-			t.Errorf("%d lanes: %d and %d tokens are prefilled, want %d", lanes, prefilled, draft.fed, want)
+		prefilled = target.Fed - scored
+		if want := length - 1 + 56; prefilled > want || draft.Fed > want {
+			t.Errorf("%d lanes: %d and %d tokens are prefilled, want %d", lanes, prefilled, draft.Fed, want)
 		}
 	}
 }
@@ -168,10 +165,10 @@ func TestSamplesShareOnePrefill(t *testing.T) {
 // TestLongPromptsHoldNobodyUp: between the chunks of a long prompt the others go
 // on.
 func TestLongPromptsHoldNobodyUp(t *testing.T) {
-	tok, _ := letters(t, "ab")
+	tok, _ := enginetest.Letters(t, "ab")
 	const vocab = 3
-	target := newScripted(t, vocab, hashed(vocab, 1))
-	e, err := NewEngine(t.Context(), Pair{Target: target, Tokenizer: tok}, Settings{Lanes: 2, Sampling: spec.Sampling{Temperature: 1}})
+	target := enginetest.New(t, vocab, enginetest.Hashed(vocab, 1))
+	e, err := New(t.Context(), Pair{Target: target, Tokenizer: tok}, Settings{Lanes: 2, Sampling: spec.Sampling{Temperature: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +178,7 @@ func TestLongPromptsHoldNobodyUp(t *testing.T) {
 		if err := e.Admit(Request{Prompt: make([]int32, length), Coins: spec.Coins{Row: uint64(length)}, Limit: limit, Loop: func(l *Loop) error {
 			if length == 2 {
 				loops++
-				longest, fed = max(longest, target.fed-fed), target.fed
+				longest, fed = max(longest, target.Fed-fed), target.Fed
 			}
 			return nil
 		}}); err != nil {
@@ -208,7 +205,7 @@ func TestLongPromptsHoldNobodyUp(t *testing.T) {
 // TestOneBadSequence: numbers that are none fail the sequence that they belong
 // to; its company goes on as if it had not been there.
 func TestOneBadSequence(t *testing.T) {
-	tok, _ := letters(t, "abc")
+	tok, _ := enginetest.Letters(t, "abc")
 	const vocab = 4
 	for _, where := range []string{"target", "draft"} {
 		poison := func(good func([]int32) []float32) func([]int32) []float32 {
@@ -220,7 +217,7 @@ func TestOneBadSequence(t *testing.T) {
 				return l
 			}
 		}
-		q, p := hashed(vocab, 1), hashed(vocab, 2)
+		q, p := enginetest.Hashed(vocab, 1), enginetest.Hashed(vocab, 2)
 		if where == "target" {
 			q = poison(q)
 		} else {
@@ -228,7 +225,7 @@ func TestOneBadSequence(t *testing.T) {
 		}
 		var want [][]int32
 		for _, company := range []bool{false, true} {
-			e, err := NewEngine(t.Context(), Pair{Target: newScripted(t, vocab, q), Draft: newScripted(t, vocab, p), Tokenizer: tok}, Settings{K: 3, Lanes: 3, Sampling: spec.Sampling{Temperature: 1}})
+			e, err := New(t.Context(), Pair{Target: enginetest.New(t, vocab, q), Draft: enginetest.New(t, vocab, p), Tokenizer: tok}, Settings{K: 3, Lanes: 3, Sampling: spec.Sampling{Temperature: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -268,90 +265,6 @@ func TestOneBadSequence(t *testing.T) {
 				t.Errorf("%s: in bad company %v, else %v", where, got, want)
 			}
 		}
-	}
-}
-
-// TestShardsShareLanes: the rows of several shards are decoded together, and
-// every shard's files are what they are when it is decoded alone.
-func TestShardsShareLanes(t *testing.T) {
-	read := func(lanes int) (string, int) {
-		b := newBench(t)
-		b.worker.Lanes = lanes
-		b.publish(t, 18)
-		b.work(t, 18)
-		text, most := "", 0
-		for _, m := range b.job.Modes {
-			if err := b.folder.ReadCompletions(string(m), func(c storage.Completion) error {
-				text += fmt.Sprintln(m, c.Row, c.Sample, c.Tokens, c.Loops, c.FinishReason)
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.folder.ReadLoops(string(m), func(l storage.Loop) error {
-				most = max(most, int(l.Lanes))
-				l.Lanes, l.DraftNS, l.ScoreNS, l.SampleNS = 0, 0, 0, 0
-				text += fmt.Sprintln(m, l)
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return text, most
-	}
-	want, most := read(1)
-	if most != 1 {
-		t.Errorf("one lane takes %d", most)
-	}
-	for _, lanes := range []int{3, 7} {
-		got, most := read(lanes)
-		if got != want {
-			t.Errorf("%d lanes write other files than one:\n%s\n%s", lanes, got, want)
-		}
-		if most <= 2 { // a shard has no more samples
-			t.Errorf("of %d lanes %d are used", lanes, most)
-		}
-	}
-}
-
-// TestFailedShardsRunAlone: a shard that was delivered before shares no lanes,
-// so that one which fails again and again takes no other down with it.
-func TestFailedShardsRunAlone(t *testing.T) {
-	b := newBench(t)
-	b.worker.Lanes = 8
-	b.job.Modes = []Mode{ArS}
-	b.publish(t, 16)
-	b.target.fail = errors.New("device lost")
-	drain, stop := context.WithCancel(t.Context())
-	defer stop()
-	failed, acked := map[int64]bool{}, 0
-	b.onSettle = func() {
-		b.target.fail = nil
-		var shard int64
-		switch last := b.settled[len(b.settled)-1]; {
-		case strings.HasPrefix(last, "ack"):
-			if acked++; acked == 8 {
-				stop()
-			}
-		default:
-			if _, err := fmt.Sscanf(last, "retry job/ars/%d", &shard); err != nil {
-				t.Error(last)
-			}
-			failed[shard] = true
-		}
-	}
-	if err := b.worker.Run(t.Context(), drain); err != nil {
-		t.Fatal(err)
-	}
-	most := map[bool]int32{}
-	if err := b.folder.ReadLoops(string(ArS), func(l storage.Loop) error {
-		before := failed[l.Row/2]
-		most[before] = max(most[before], l.Lanes)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if len(failed) == 0 || most[true] > 2 || most[false] <= 2 {
-		t.Errorf("shards %v failed; they share lanes with %d sequences, others with %d", failed, most[true], most[false])
 	}
 }
 

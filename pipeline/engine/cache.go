@@ -1,4 +1,4 @@
-package pipeline
+package engine
 
 import (
 	"context"
@@ -178,22 +178,3 @@ func (l *feed) done(logits []float32) {
 	l.cache.held = l.past + len(l.tokens)
 	l.cache.logits = logits
 }
-
-// within is the pair with room for context tokens; 0 sets no bound.
-func (p Pair) within(context int) Pair {
-	if context > 0 {
-		p.Target = bounded{p.Target, context}
-		if p.Draft != nil {
-			p.Draft = bounded{p.Draft, context}
-		}
-	}
-	return p
-}
-
-// bounded is a Decoder of which no more than context tokens are used.
-type bounded struct {
-	Decoder
-	context int
-}
-
-func (b bounded) Context() int { return min(b.context, b.Decoder.Context()) }

@@ -1,4 +1,4 @@
-package pipeline
+package engine
 
 import (
 	"context"
@@ -9,19 +9,6 @@ import (
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 )
-
-// Pair is what sequences are decoded with: a target and what drafts for it.
-// With neither Draft nor Law, decoding is autoregressive. The decoders are
-// borrowed: whoever opened them closes them, after the last Engine that uses
-// them. Law is one Engine's own.
-type Pair struct {
-	Target    Decoder
-	Draft     Decoder      // nil: none
-	Law       spec.Drafter // drafts without a model; beside a Draft, drafts for it. nil: none
-	Tokenizer *tokenize.Tokenizer
-	EOS       []int32
-	Lanes     int // sequences that there is memory for; 0: no bound
-}
 
 // Settings say how an Engine decodes.
 type Settings struct {
@@ -57,14 +44,14 @@ type Engine struct {
 	round        spec.Round
 }
 
-// NewEngine makes an engine. Without anything to draft with, or with K = 0, it
+// New makes an engine. Without anything to draft with, or with K = 0, it
 // samples autoregressively. An engine that chooses by cost measures the models
 // first, which takes some dozen passes and ends early with ctx.
-func NewEngine(ctx context.Context, pair Pair, s Settings) (*Engine, error) {
-	return newEngine(ctx, pair, s, time.Now)
+func New(ctx context.Context, pair Pair, s Settings) (*Engine, error) {
+	return newAt(ctx, pair, s, time.Now)
 }
 
-func newEngine(ctx context.Context, pair Pair, s Settings, now func() time.Time) (*Engine, error) {
+func newAt(ctx context.Context, pair Pair, s Settings, now func() time.Time) (*Engine, error) {
 	if s.K < 0 || s.K > spec.MaxLookahead {
 		return nil, fmt.Errorf("make a decoder: the lookahead %d is not between 0 and %d", s.K, spec.MaxLookahead)
 	}
@@ -105,6 +92,12 @@ func (e *Engine) Close() {
 	}
 	e.lanes, e.waiting, e.batch = nil, nil, nil
 }
+
+// Tokenizer is the pair's.
+func (e *Engine) Tokenizer() *tokenize.Tokenizer { return e.pair.Tokenizer }
+
+// Context is the most tokens that a sequence can have.
+func (e *Engine) Context() int { return e.pair.Target.Context() }
 
 // Active is how many sequences the engine has in hand.
 func (e *Engine) Active() int { return len(e.waiting) + len(e.batch) }

@@ -1,11 +1,11 @@
-package pipeline
+package engine
 
 import (
 	"github.com/draftmill/draftmill/spec"
 )
 
-// innerLookahead bounds how many tokens an inner loop drafts.
-const innerLookahead = min(4, spec.MaxInnerLookahead)
+// InnerLookahead bounds how many tokens an inner loop drafts.
+const InnerLookahead = min(4, spec.MaxInnerLookahead)
 
 // nestedDrafter drafts with a model that is itself accelerated: a step is one
 // loop of speculative sampling in which the draft model is the target and a

@@ -1,11 +1,17 @@
-package pipeline
+package engine
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/draftmill/draftmill/pipeline/tokenize"
-	"github.com/draftmill/draftmill/storage"
+)
+
+// Why a completion ended.
+const (
+	FinishStop   = "stop"   // at a stop sequence
+	FinishEOS    = "eos"    // at an end-of-sequence token
+	FinishLength = "length" // at its limit, or the context's
 )
 
 // ending watches a completion grow, token by token, and says where it ends.
@@ -35,13 +41,13 @@ func newEnding(t *tokenize.Tokenizer, eos []int32, stop []string, limit int) *en
 func (e *ending) push(id int32) bool {
 	e.tokens++
 	if slices.Contains(e.eos, id) {
-		e.reason = storage.FinishEOS
+		e.reason = FinishEOS
 		e.append(e.stream.Flush())
 		return true
 	}
 	e.append(e.stream.Push(id))
 	if e.reason == "" && e.tokens >= e.limit {
-		e.reason = storage.FinishLength
+		e.reason = FinishLength
 		e.append(e.stream.Flush())
 	}
 	return e.reason != ""
@@ -63,13 +69,13 @@ func (e *ending) append(more string) {
 		}
 	}
 	if at >= 0 {
-		e.reason, e.cut = storage.FinishStop, from+at
+		e.reason, e.cut = FinishStop, from+at
 	}
 }
 
 // completion is the text, without the stop sequence and what came with it.
 func (e *ending) completion() string {
-	if e.reason == storage.FinishStop {
+	if e.reason == FinishStop {
 		return e.text.String()[:e.cut]
 	}
 	return e.text.String()

@@ -1,17 +1,17 @@
-package pipeline
+package engine
 
 import (
 	"math/rand/v2"
 	"strings"
 	"testing"
 
-	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 )
 
 // TestStopsAgreeWithTheNaiveSearch pushes random texts token by token and
 // compares with a search of the whole text after every token.
 func TestStopsAgreeWithTheNaiveSearch(t *testing.T) {
-	tok, eos := letters(t, "ab\n")
+	tok, eos := enginetest.Letters(t, "ab\n")
 	r := rand.New(rand.NewPCG(1, 1))
 	text := func(n int) string {
 		b := make([]byte, n)
@@ -32,11 +32,11 @@ func TestStopsAgreeWithTheNaiveSearch(t *testing.T) {
 		for reason == "" {
 			n++
 			if want, reason = full[:n], ""; n == 25 {
-				reason = storage.FinishLength
+				reason = FinishLength
 			}
 			for _, s := range stops {
 				if i := strings.Index(full[:n], s); i >= 0 && i < len(want) {
-					want, reason = full[:i], storage.FinishStop
+					want, reason = full[:i], FinishStop
 				}
 			}
 		}
@@ -53,7 +53,7 @@ func TestStopsAgreeWithTheNaiveSearch(t *testing.T) {
 		if pushed != n || end.reason != reason || end.completion() != want {
 			t.Fatalf("%q with stops %q: after %d tokens %s, %q; want %d, %s, %q", full, stops, pushed, end.reason, end.completion(), n, reason, want)
 		}
-		if reason == storage.FinishStop {
+		if reason == FinishStop {
 			stopped++
 		}
 	}

@@ -1,4 +1,4 @@
-package pipeline
+package engine
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/spectest"
 )
@@ -79,26 +80,26 @@ type trial struct {
 // loop, under a clock that passes with the tokens that models are fed.
 func (c trial) lawOf(t *testing.T) map[string]float64 {
 	t.Helper()
-	tok, _ := letters(t, "ab")
-	q, p := remembered(hashed(c.vocab, 5)), remembered(hashed(c.vocab, 6))
+	tok, _ := enginetest.Letters(t, "ab")
+	q, p := remembered(enginetest.Hashed(c.vocab, 5)), remembered(enginetest.Hashed(c.vocab, 6))
 	var law spec.Drafter
 	if c.law != nil {
 		law = c.law(t, c.vocab)
 	}
 	return spectest.Law(func(u *spectest.Coins) string {
-		time := &clock{}
-		target := newScripted(t, c.vocab, q)
-		target.note, target.clock, target.cost = u.Note, time, costing(10, 1)
+		time := &enginetest.Clock{}
+		target := enginetest.New(t, c.vocab, q)
+		target.Note, target.Clock, target.Cost = u.Note, time, costing(10, 1)
 		pair := Pair{Target: target, Tokenizer: tok, EOS: c.eos}
 		if c.model {
-			draft := newScripted(t, c.vocab, p)
-			draft.note, draft.clock, draft.cost = u.Note, time, costing(1, 1)
+			draft := enginetest.New(t, c.vocab, p)
+			draft.Note, draft.Clock, draft.Cost = u.Note, time, costing(1, 1)
 			pair.Draft = draft
 		}
 		if law != nil {
 			pair.Law = noting{law, u.Note}
 		}
-		e, err := newEngine(t.Context(), pair, c.settings, time.now)
+		e, err := newAt(t.Context(), pair, c.settings, time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func (c trial) want(t *testing.T) map[string]float64 {
 	if len(c.eos) > 0 {
 		eos = c.eos[0]
 	}
-	return targetsLaw(t, hashed(c.vocab, 5), c.vocab, c.settings.Sampling, eos, c.prompt, c.limit)
+	return targetsLaw(t, enginetest.Hashed(c.vocab, 5), c.vocab, c.settings.Sampling, eos, c.prompt, c.limit)
 }
 
 // costing is what a pass over some tokens takes.
@@ -268,9 +269,9 @@ func experienced(most int) *spec.Auto {
 // nothing here.
 func BenchmarkDrafting(b *testing.B) {
 	const vocab = 2048
-	tok, _ := letters(b, "ab")
+	tok, _ := enginetest.Letters(b, "ab")
 	still := func(seed uint64) Decoder {
-		row := hashed(vocab, seed)([]int32{1})
+		row := enginetest.Hashed(vocab, seed)([]int32{1})
 		return &constantModel{logits: slices.Repeat(row, 200), vocab: vocab}
 	}
 	table := tableOver(b, vocab)
@@ -288,7 +289,7 @@ func BenchmarkDrafting(b *testing.B) {
 			b.Run(c.name+"/"+kind, func(b *testing.B) {
 				pair := c.pair
 				pair.Target, pair.Tokenizer = still(1), tok
-				e, err := NewEngine(b.Context(), pair, Settings{K: 4, Lookahead: spec.Lookahead{Kind: kind}, Sampling: spec.Sampling{Temperature: 0.8}})
+				e, err := New(b.Context(), pair, Settings{K: 4, Lookahead: spec.Lookahead{Kind: kind}, Sampling: spec.Sampling{Temperature: 0.8}})
 				if err != nil {
 					b.Fatal(err)
 				}

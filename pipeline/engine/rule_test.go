@@ -1,4 +1,4 @@
-package pipeline
+package engine
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/spectest"
@@ -19,9 +20,9 @@ func ruled(t testing.TB, tok *tokenize.Tokenizer, eos int32, rule string, s spec
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, draft := newScripted(t, vocab, hashed(vocab, 5)), newScripted(t, vocab, hashed(vocab, 6))
-	target.note, draft.note = note, note
-	e, err := NewEngine(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, Settings{K: k, Sampling: s, Rule: r})
+	target, draft := enginetest.New(t, vocab, enginetest.Hashed(vocab, 5)), enginetest.New(t, vocab, enginetest.Hashed(vocab, 6))
+	target.Note, draft.Note = note, note
+	e, err := New(t.Context(), Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}}, Settings{K: k, Sampling: s, Rule: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func ruled(t testing.TB, tok *tokenize.Tokenizer, eos int32, rule string, s spec
 // loop, to what each rule promises of their law.
 func TestRulesThroughTheLoop(t *testing.T) {
 	const limit, k = 3, 2
-	tok, eos := letters(t, "ab")
+	tok, eos := enginetest.Letters(t, "ab")
 	for _, c := range []struct {
 		rule string
 		s    spec.Sampling
@@ -54,7 +55,7 @@ func TestRulesThroughTheLoop(t *testing.T) {
 			law := spectest.Law(func(u *spectest.Coins) string {
 				return fmt.Sprint(ruled(t, tok, eos, c.rule, c.s, k, limit, u, u.Note))
 			})
-			want := targetsLaw(t, hashed(3, 5), 3, c.s, eos, []int32{0, 1}, limit)
+			want := targetsLaw(t, enginetest.Hashed(3, 5), 3, c.s, eos, []int32{0, 1}, limit)
 			if c.l == 1 {
 				sameLaw(t, law, want)
 				return
@@ -73,7 +74,7 @@ func TestRulesThroughTheLoop(t *testing.T) {
 
 // TestMatchGivesTheAutoregressiveTokens: with the same seed, row by row.
 func TestMatchGivesTheAutoregressiveTokens(t *testing.T) {
-	tok, eos := letters(t, "ab")
+	tok, eos := enginetest.Letters(t, "ab")
 	for row := range uint64(50) {
 		s, coins := spec.Sampling{Temperature: 1, FrequencyPenalty: 0.2}, spec.Coins{Seed: 3, Row: row}
 		ars := ruled(t, tok, eos, "rejection", s, 0, 25, coins, nil)

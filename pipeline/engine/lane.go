@@ -1,4 +1,4 @@
-package pipeline
+package engine
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type Request struct {
 type Sequence struct {
 	Tokens []int32 // of the completion, as drawn
 	Text   string  // of it, up to where a stop sequence was found
-	Reason string  // storage.FinishStop, FinishEOS or FinishLength; empty after Err
+	Reason string  // FinishStop, FinishEOS or FinishLength; empty after Err
 	Stop   string  // the stop sequence that was found
 	Err    error   // why decoding ended early: numbers that are none
 
