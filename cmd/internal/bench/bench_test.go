@@ -223,7 +223,7 @@ func bare(b *testing.B, model *ort.Model, done []storage.Completion) time.Durati
 		}
 		return t
 	}
-	const chunk = 128 // of the prefill, see pipeline/cache.go
+	const chunk = 128 // of the prefill, see engine/cache.go
 	var sum time.Duration
 	for _, c := range done {
 		prompt := int(c.PromptTokens)
