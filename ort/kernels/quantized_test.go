@@ -1,0 +1,320 @@
+package kernels_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/draftmill/draftmill/ort/kernels"
+)
+
+// shape is a class of matrices.
+type shape struct {
+	n, k, bits, block int
+	zeros, half       bool
+}
+
+func (s shape) String() string {
+	name := fmt.Sprintf("%dx%d/bits%d/block%d", s.n, s.k, s.bits, s.block)
+	if s.zeros {
+		name += "/zeros"
+	}
+	if s.half {
+		name += "/half"
+	}
+	return name
+}
+
+// shapes are: columns not a multiple of 16, one block, a padded last block, every
+// block and width, with and without zero points.
+func shapes() []shape {
+	all := []shape{
+		{1, 32, 4, 32, false, false}, {15, 96, 4, 32, true, false}, {16, 64, 4, 32, false, true},
+		{17, 1536, 4, 32, false, false}, {257, 160, 4, 32, true, false}, {40, 33, 4, 32, true, false},
+		{33, 31, 8, 32, false, false}, {19, 200, 4, 128, true, true}, {70, 1000, 8, 256, true, false},
+	}
+	for _, bits := range []int{4, 8} {
+		for _, block := range []int{32, 64, 128, 256} {
+			for _, zeros := range []bool{false, true} {
+				all = append(all, shape{37, 3 * block, bits, block, zeros, false})
+			}
+		}
+	}
+	return all
+}
+
+// source makes a matrix of random weights.
+func (s shape) source(r *rand.Rand) kernels.Source {
+	blocks := (s.k + s.block - 1) / s.block
+	src := kernels.Source{N: s.n, K: s.k, Bits: s.bits, Block: s.block,
+		Weights: make([]byte, s.n*blocks*s.block*s.bits/8), Scales: make([]float32, s.n*blocks)}
+	for i := range src.Weights {
+		src.Weights[i] = byte(r.Uint32())
+	}
+	for i := range src.Scales {
+		src.Scales[i] = float32(r.NormFloat64()) * 0.02
+		if s.half {
+			src.Scales[i] = float32(r.IntN(2047)-1023) / (1 << 16)
+		}
+	}
+	if s.zeros {
+		src.ZeroPoints = make([]byte, s.n*((blocks*s.bits+7)/8))
+		for i := range src.ZeroPoints {
+			src.ZeroPoints[i] = byte(r.Uint32())
+		}
+	}
+	return src
+}
+
+// reference computes the product by its definition, in float64 but for the
+// quantization of the activations. It also gives what an error is relative to: the
+// sum of the terms' magnitudes.
+func reference(s kernels.Source, x []float32, rows int) (y, size []float64) {
+	blocks := (s.K + s.Block - 1) / s.Block
+	y, size = make([]float64, rows*s.N), make([]float64, rows*s.N)
+	perByte := 8 / s.Bits
+	for r := range rows {
+		for b := range blocks {
+			from := x[r*s.K+b*s.Block : r*s.K+min(s.K, (b+1)*s.Block)]
+			var most float32
+			for _, v := range from {
+				most = max(most, float32(math.Abs(float64(v))))
+			}
+			if most == 0 {
+				continue
+			}
+			scale, inverse := most/127, 127/most
+			q := make([]int, len(from))
+			for i, v := range from {
+				q[i] = int(math.RoundToEven(float64(v) * float64(inverse)))
+			}
+			for n := range s.N {
+				zero := 1 << (s.Bits - 1)
+				if s.ZeroPoints != nil {
+					stride := (blocks*s.Bits + 7) / 8
+					zero = int(s.ZeroPoints[n*stride+b/perByte]) >> (b % perByte * s.Bits) & (1<<s.Bits - 1)
+				}
+				sum := 0
+				for i := range from {
+					at := (n*blocks+b)*s.Block + i
+					w := int(s.Weights[at/perByte]) >> (at % perByte * s.Bits) & (1<<s.Bits - 1)
+					sum += q[i] * (w - zero)
+				}
+				term := float64(sum) * float64(scale) * float64(s.Scales[n*blocks+b])
+				y[r*s.N+n] += term
+				size[r*s.N+n] += math.Abs(term)
+			}
+		}
+	}
+	return y, size
+}
+
+func activations(r *rand.Rand, rows, k int) []float32 {
+	x := make([]float32, rows*k)
+	for i := range x {
+		x[i] = float32(r.NormFloat64() * math.Exp(r.NormFloat64()))
+	}
+	return x
+}
+
+func pack(t testing.TB, s kernels.Source, threads kernels.Threads) *kernels.Matrix {
+	t.Helper()
+	m, err := kernels.Pack(s, threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Free)
+	return m
+}
+
+// onLevels runs a test on every instruction set that the processor has.
+func onLevels(t *testing.T, test func(t *testing.T)) {
+	for _, level := range kernels.Levels() {
+		t.Run(level.String(), func(t *testing.T) {
+			if err := kernels.Use(level); err != nil {
+				t.Fatal(err)
+			}
+			defer kernels.Use(kernels.Best()) //nolint:errcheck // the best level always runs
+			test(t)
+		})
+	}
+}
+
+func threads(t testing.TB, n int) kernels.Threads {
+	all := kernels.NewThreads(n)
+	t.Cleanup(all.Free)
+	return all
+}
+
+func TestQuantizedMatMulIsTheReference(t *testing.T) {
+	two := threads(t, 2)
+	onLevels(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for _, s := range shapes() {
+			src := s.source(r)
+			w := pack(t, src, two)
+			for _, rows := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 24, 31, 33, 40} {
+				x := activations(r, rows, s.k)
+				bias, residual := activations(r, 1, s.n), activations(r, rows, s.n)
+				y := make([]float32, rows*s.n)
+				kernels.MatMul([]kernels.Product{{W: w, Bias: bias, Y: y, Residual: residual}}, x, rows, two)
+				want, size := reference(src, x, rows)
+				for i := range want {
+					b, res := float64(bias[i%s.n]), float64(residual[i])
+					if d := math.Abs(float64(y[i]) - (want[i] + b + res)); !(d <= 1e-5*(size[i]+math.Abs(b)+math.Abs(res))) {
+						t.Fatalf("%v, %d rows: y[%d][%d] = %v, want %v", s, rows, i/s.n, i%s.n, y[i], want[i]+b+res)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Every level, any number of rows, threads and products: the same bits as the
+// portable path has for a row alone.
+func TestQuantizedRowsAreTheSameInAnyCompany(t *testing.T) {
+	two, three := threads(t, 2), threads(t, 3)
+	r := rand.New(rand.NewPCG(3, 4))
+	const most = 300
+	for _, s := range shapes() {
+		src := s.source(r)
+		w := pack(t, src, two)
+		other := pack(t, shape{53, s.k, 4, s.block, false, false}.source(r), kernels.Threads{})
+		x := activations(r, most, s.k)
+		if err := kernels.Use(kernels.Portable); err != nil {
+			t.Fatal(err)
+		}
+		want := make([]float32, most*s.n)
+		for row := range most {
+			kernels.MatMul([]kernels.Product{{W: w, Y: want[row*s.n : (row+1)*s.n]}}, x[row*s.k:(row+1)*s.k], 1, kernels.Threads{})
+		}
+		onLevels(t, func(t *testing.T) {
+			for _, c := range []struct {
+				first, rows int
+				threads     kernels.Threads
+			}{
+				{0, 1, kernels.Threads{}}, {7, 2, two}, {3, 3, three}, {1, 4, two}, {9, 5, two}, {20, 6, two}, {30, 7, two},
+				{40, 8, three}, {2, 9, two}, {5, 12, two}, {11, 15, two}, {16, 16, two}, {3, 17, two}, {70, 23, three},
+				{1, 32, two}, {4, 40, kernels.Threads{}}, {0, 129, two}, {0, most, two},
+			} {
+				y := make([]float32, c.rows*s.n)
+				ys := make([]float32, c.rows*53)
+				kernels.MatMul([]kernels.Product{{W: other, Y: ys}, {W: w, Y: y}}, x[c.first*s.k:], c.rows, c.threads)
+				for i, v := range y {
+					if math.Float32bits(v) != math.Float32bits(want[c.first*s.n+i]) {
+						t.Fatalf("%v, row %d of %d from %d: %v, alone and portable %v", s, i/s.n, c.rows, c.first, v, want[c.first*s.n+i])
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestQuantizedGatedProduct(t *testing.T) {
+	two := threads(t, 2)
+	functions := map[kernels.Activation]func(float64) float64{
+		kernels.SiLU:    func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+		kernels.GELUErf: func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) },
+		kernels.GELUTanh: func(x float64) float64 {
+			return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+		},
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	s := shape{85, 192, 4, 32, true, false}
+	gate, up := pack(t, s.source(r), two), pack(t, s.source(r), two)
+	const most = 40
+	x := activations(r, most, s.k)
+	gateBias, upBias := activations(r, 1, s.n), activations(r, 1, s.n)
+	for activation, f := range functions {
+		var portable []float32
+		onLevels(t, func(t *testing.T) {
+			for _, rows := range []int{1, 2, 5, 8, 9, 16, 17, most} {
+				g, u, y := make([]float32, rows*s.n), make([]float32, rows*s.n), make([]float32, rows*s.n)
+				kernels.MatMul([]kernels.Product{{W: gate, Bias: gateBias, Y: g}, {W: up, Bias: upBias, Y: u}}, x, rows, two)
+				kernels.Gated(kernels.Product{W: gate, Bias: gateBias}, kernels.Product{W: up, Bias: upBias}, activation, y, x, rows, two)
+				for i := range y {
+					want := f(float64(g[i])) * float64(u[i])
+					if d := math.Abs(float64(y[i]) - want); !(d <= 4e-7*math.Abs(float64(g[i])*float64(u[i]))) {
+						t.Fatalf("activation %d, %d rows: y[%d] = %v, want %v", activation, rows, i, y[i], want)
+					}
+					if portable != nil && math.Float32bits(y[i]) != math.Float32bits(portable[i]) {
+						t.Fatalf("activation %d, %d rows: y[%d] = %v, portable %v", activation, rows, i, y[i], portable[i])
+					}
+				}
+				if rows == most && portable == nil {
+					portable = y
+				}
+			}
+		})
+	}
+}
+
+// A row with an infinity or NaN is spoiled, its neighbours are not; zeros and the
+// largest numbers are nothing special.
+func TestQuantizedExtremes(t *testing.T) {
+	two := threads(t, 2)
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	onLevels(t, func(t *testing.T) {
+		for _, bits := range []int{4, 8} {
+			for _, zeros := range []bool{false, true} {
+				s := shape{35, 512, bits, 128, zeros, false}
+				r := rand.New(rand.NewPCG(7, 8))
+				src := s.source(r)
+				// The largest sums: all weights at the far end, zero points at the other.
+				for i := range src.Weights {
+					src.Weights[i] = 255
+				}
+				for i := range src.ZeroPoints {
+					src.ZeroPoints[i] = 0
+				}
+				w := pack(t, src, two)
+				const rows = 21
+				x := activations(r, rows, s.k)
+				for i := range s.k {
+					x[1*s.k+i] = 0
+					x[2*s.k+i] = -3e38
+					x[3*s.k+i] = 1e-42
+					x[4*s.k+i] = 127
+				}
+				clean := make([]float32, rows*s.n)
+				kernels.MatMul([]kernels.Product{{W: w, Y: clean}}, x, rows, two)
+				want, size := reference(src, x, rows)
+				for i := range want {
+					if row := i / s.n; row == 3 {
+						continue
+					}
+					if d := math.Abs(float64(clean[i]) - want[i]); !(d <= 1e-5*size[i]) && size[i] < math.MaxFloat32 {
+						t.Fatalf("%v: y[%d][%d] = %v, want %v", s, i/s.n, i%s.n, clean[i], want[i])
+					}
+				}
+				x[0], x[9*s.k+100], x[20*s.k+s.k-1] = nan, inf, -inf
+				y := make([]float32, rows*s.n)
+				kernels.MatMul([]kernels.Product{{W: w, Y: y}}, x, rows, two)
+				for i, v := range y {
+					row := i / s.n
+					if spoiled := row == 0 || row == 9 || row == 20; spoiled != math.IsNaN(float64(v)) ||
+						!spoiled && math.Float32bits(v) != math.Float32bits(clean[i]) {
+						t.Fatalf("%v: y[%d][%d] = %v, before the infinities %v", s, row, i%s.n, v, clean[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestPackRefuses(t *testing.T) {
+	for _, s := range []shape{{8, 64, 2, 32, false, false}, {8, 64, 4, 16, false, false}, {0, 64, 4, 32, false, false}, {8, 0, 4, 32, false, false}} {
+		if m, err := kernels.Pack(s.source(rand.New(rand.NewPCG(1, 1))), kernels.Threads{}); err == nil {
+			m.Free()
+			t.Errorf("%v was packed", s)
+		} else {
+			t.Log(err)
+		}
+	}
+	short := shape{8, 64, 4, 32, false, false}.source(rand.New(rand.NewPCG(1, 1)))
+	short.Scales = short.Scales[1:]
+	if _, err := kernels.Pack(short, kernels.Threads{}); err == nil {
+		t.Error("a matrix with too few scales was packed")
+	}
+}
