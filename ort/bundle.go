@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // Bundle is a folder with an exported model, read and checked, with nothing
@@ -20,7 +22,7 @@ type Bundle struct {
 	Tokenizer string // path of tokenizer.json
 	Family    string // the architecture's name in the configuration ("llama"), informative
 
-	Contract Contract
+	Contract graph.Contract
 	Vocab    int // logits per position
 	Context  int // tokens that the model was made for, or those that its graph treats alike
 	Layers   int
@@ -36,7 +38,8 @@ type Bundle struct {
 	Bytes  int64  // size of these files together
 	Files  []File // these files, by name
 
-	layout *layout
+	layout    *graph.Layout
+	tolerance float64 // how far rounding alone may move logits when S changes, see distance
 }
 
 // File is a file of a bundle.
@@ -48,14 +51,14 @@ type File struct {
 // CacheBytesPerToken is what one cached token takes in one slot, over all
 // layers, keys and values.
 func (b *Bundle) CacheBytesPerToken() int {
-	return 2 * b.Layers * b.KVHeads * b.HeadSize * b.layout.cache.size()
+	return 2 * b.Layers * b.KVHeads * b.HeadSize * b.layout.Cache.Size()
 }
 
 // CacheBytes is what a slot takes for sequences of up to so many tokens. A
 // growing cache is there twice, as the past and the present of a step.
 func (b *Bundle) CacheBytes(tokens int) int {
 	n := b.CacheBytesPerToken() * tokens
-	if b.Contract == Growing {
+	if b.Contract == graph.Growing {
 		n *= 2
 	}
 	return n
@@ -108,18 +111,19 @@ func openBundle(dir string, p Progress) (*Bundle, error) {
 	if _, err := os.Stat(b.Tokenizer); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", reason(err))
 	}
-	model, err := readModel(b.Model)
+	model, err := graph.Read(b.Model)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}
-	g := describe(model, filepath.Base(b.Model))
-	if b.layout, err = readLayout(g); err != nil {
+	g := graph.Describe(model, filepath.Base(b.Model))
+	if b.layout, err = graph.ReadLayout(g); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}
+	b.tolerance = rounding(b.layout, g)
 	if err := b.merge(c); err != nil {
 		return nil, err
 	}
-	if err := b.digest(g.external, p); err != nil {
+	if err := b.digest(g.External, p); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -129,17 +133,17 @@ func openBundle(dir string, p Progress) (*Bundle, error) {
 // refuses a folder whose files belong to different models.
 func (b *Bundle) merge(c *modelConfig) error {
 	l := b.layout
-	b.Contract = l.contract
+	b.Contract = l.Contract
 	for _, f := range []struct {
 		name          string
 		graph, config int
 		to            *int
 		agree         bool
 	}{
-		{"vocabulary", l.vocab, c.vocab, &b.Vocab, true},
-		{"number of layers", l.layers, c.layers, &b.Layers, true},
-		{"number of KV heads", l.kvHeads, c.kvHeads, &b.KVHeads, false},
-		{"head size", l.headSize, c.headSize, &b.HeadSize, false},
+		{"vocabulary", l.Vocab, c.vocab, &b.Vocab, true},
+		{"number of layers", l.Layers, c.layers, &b.Layers, true},
+		{"number of KV heads", l.KVHeads, c.kvHeads, &b.KVHeads, false},
+		{"head size", l.HeadSize, c.headSize, &b.HeadSize, false},
 		{"context length", 0, c.context, &b.Context, false},
 	} {
 		switch {
@@ -154,8 +158,8 @@ func (b *Bundle) merge(c *modelConfig) error {
 			return fmt.Errorf("%s: %s %d, but the graph has %d: the files belong to different models", c.source, f.name, f.config, *f.to)
 		}
 	}
-	if l.limit > 0 {
-		b.Context = min(b.Context, l.limit)
+	if l.Limit > 0 {
+		b.Context = min(b.Context, l.Limit)
 	}
 	// Sizes are multiplied later on; a damaged file must not make them overflow.
 	if bytes := float64(b.CacheBytesPerToken()) * float64(b.Context); max(b.Vocab, b.Context, b.KVHeads, b.HeadSize) > 1<<24 || bytes > 1<<50 {

@@ -2,24 +2,26 @@ package ort
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/graph"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 func TestOpenBundle(t *testing.T) {
 	for name, want := range map[string]Bundle{
-		"gqa":      {Contract: GQA, EOS: []int32{2, 3}, BOS: 1},
-		"growing":  {Contract: Growing, EOS: []int32{2}, BOS: 1},
-		"float16":  {Contract: Growing, EOS: []int32{2}, BOS: 1},
-		"bfloat16": {Contract: GQA, EOS: []int32{2, 3}, BOS: 1},
+		"gqa":      {Contract: graph.GQA, EOS: []int32{2, 3}, BOS: 1},
+		"growing":  {Contract: graph.Growing, EOS: []int32{2}, BOS: 1},
+		"float16":  {Contract: graph.Growing, EOS: []int32{2}, BOS: 1},
+		"bfloat16": {Contract: graph.GQA, EOS: []int32{2, 3}, BOS: 1},
 
-		"gqa-float16": {Contract: GQA, EOS: []int32{2, 3}, BOS: 1},
+		"gqa-float16": {Contract: graph.GQA, EOS: []int32{2, 3}, BOS: 1},
 	} {
 		b := openBundleT(t, modelDir(name))
 		if b.Contract != want.Contract || !slices.Equal(b.EOS, want.EOS) || b.BOS != want.BOS {
@@ -212,201 +214,45 @@ func TestBrokenWeights(t *testing.T) {
 	}
 }
 
-// signature is the part of a graph that readLayout judges.
-type signature struct {
-	inputs, outputs map[string]tensorInfo
-	ops             []string
-	external        string
-}
-
-func decoderSignature() signature {
-	ids, cache := []int64{-1, -1}, []int64{-1, 2, -1, 16}
-	s := signature{
-		inputs: map[string]tensorInfo{
-			"input_ids":      {typ: int64Type, shape: ids},
-			"attention_mask": {typ: int64Type, shape: ids},
-		},
-		outputs: map[string]tensorInfo{"logits": {typ: float32Type, shape: []int64{-1, -1, 64}}},
-		ops:     []string{"MatMul", "GroupQueryAttention"},
+// TestSizesFromTheConfiguration: what a graph leaves open, the configuration says.
+func TestSizesFromTheConfiguration(t *testing.T) {
+	dir := copyModel(t, "gqa")
+	m := readModelT(t, "gqa")
+	for _, v := range slices.Concat(m.Graph.Input, m.Graph.Output) {
+		tensor := v.Type.TensorType
+		tensor.Shape = graph.Value(v.GetName(), graph.Float32, slices.Repeat([]int64{-1}, len(tensor.Shape.Dim))...).Type.TensorType.Shape
 	}
-	for _, layer := range []string{"0.key", "0.value", "1.key", "1.value"} {
-		s.inputs["past_key_values."+layer] = tensorInfo{typ: float32Type, shape: cache}
-		s.outputs["present."+layer] = tensorInfo{typ: float32Type, shape: cache}
-	}
-	return s
-}
-
-// encode writes the signature as an ONNX file, with the field numbers of
-// onnx.proto.
-func (s signature) encode() []byte {
-	field := func(to []byte, num protowire.Number, value []byte) []byte {
-		return protowire.AppendBytes(protowire.AppendTag(to, num, protowire.BytesType), value)
-	}
-	number := func(to []byte, num protowire.Number, value int64) []byte {
-		return protowire.AppendVarint(protowire.AppendTag(to, num, protowire.VarintType), uint64(value))
-	}
-	var graph []byte
-	values := func(num protowire.Number, tensors map[string]tensorInfo) {
-		for _, name := range slices.Sorted(maps.Keys(tensors)) {
-			var shape []byte
-			for _, size := range tensors[name].shape {
-				dim := field(nil, 2, []byte("any"))
-				if size >= 0 {
-					dim = number(nil, 1, size)
-				}
-				shape = field(shape, 1, dim)
-			}
-			typ := field(nil, 1, field(number(nil, 1, int64(tensors[name].typ)), 2, shape))
-			graph = field(graph, num, field(field(nil, 1, []byte(name)), 2, typ))
-		}
-	}
-	for _, op := range s.ops {
-		graph = field(graph, 1, field(nil, 4, []byte(op)))
-	}
-	weight := field(nil, 8, []byte("weight"))
-	if s.external != "" {
-		weight = field(weight, 13, field(field(nil, 1, []byte("location")), 2, []byte(s.external)))
-	}
-	graph = field(graph, 5, weight)
-	values(11, s.inputs)
-	values(12, s.outputs)
-	return field(number(nil, 1, 10), 7, graph)
-}
-
-func TestContracts(t *testing.T) {
-	half := func(s signature, names ...string) {
-		for _, tensors := range []map[string]tensorInfo{s.inputs, s.outputs} {
-			for name, v := range tensors {
-				for _, prefix := range names {
-					if strings.HasPrefix(name, prefix) {
-						v.typ = float16Type
-						tensors[name] = v
-					}
-				}
-			}
-		}
-	}
-	open := func(s signature, name string, shape ...int64) {
-		for _, tensors := range []map[string]tensorInfo{s.inputs, s.outputs} {
-			if v, ok := tensors[name]; ok {
-				v.shape = shape
-				tensors[name] = v
-			}
-		}
-	}
-	for _, c := range []struct {
-		name   string
-		change func(s signature) signature
-		want   string // part of the error, or the contract
-	}{
-		{"gqa", func(s signature) signature { return s }, "gqa"},
-		{"growing", func(s signature) signature { s.ops = s.ops[:1]; return s }, "growing"},
-		{"half precision", func(s signature) signature { half(s, "past", "present", "logits"); return s }, "gqa"},
-		{"sizes from the configuration", func(s signature) signature {
-			for name := range s.inputs {
-				if strings.HasPrefix(name, "past") {
-					open(s, name, -1, -1, -1, -1)
-				}
-			}
-			open(s, "logits", -1, -1, -1)
-			return s
-		}, "gqa"},
-		{"weights among the inputs", func(s signature) signature { s.inputs["weight"] = tensorInfo{typ: float32Type}; return s }, "gqa"},
-		{"further outputs", func(s signature) signature { s.outputs["hidden_states"] = tensorInfo{typ: float32Type}; return s }, "gqa"},
-		{"last position only", func(s signature) signature { open(s, "logits", -1, 1, 64); return s }, "covers the last position only"},
-		{"no caches", func(s signature) signature {
-			maps.DeleteFunc(s.inputs, func(name string, _ tensorInfo) bool { return strings.HasPrefix(name, "past") })
-			return s
-		}, "no cache inputs"},
-		{"no caches out", func(s signature) signature {
-			maps.DeleteFunc(s.outputs, func(name string, _ tensorInfo) bool { return strings.HasPrefix(name, "present") })
-			return s
-		}, "4 cache inputs and 0 cache outputs"},
-		{"merged", func(s signature) signature { s.inputs["use_cache_branch"] = tensorInfo{}; return s }, "merged decoder"},
-		{"no tokens", func(s signature) signature { delete(s.inputs, "input_ids"); return s }, "not a text model"},
-		{"no logits", func(s signature) signature { delete(s.outputs, "logits"); return s }, "no output logits"},
-		{"odd logits", func(s signature) signature { open(s, "logits", -1, 64); return s }, "output logits is float32 with 2 dimensions"},
-		{"gqa without a mask", func(s signature) signature { delete(s.inputs, "attention_mask"); return s }, "without an input attention_mask"},
-		{"images", func(s signature) signature { s.inputs["pixel_values"] = tensorInfo{}; return s }, "input pixel_values is not one of a decoder-only"},
-		{"hybrid", func(s signature) signature { s.inputs["past_conv.0"] = tensorInfo{}; return s }, "input past_conv.0 is not one"},
-		{"a layer is missing", func(s signature) signature {
-			delete(s.inputs, "past_key_values.0.value")
-			delete(s.outputs, "present.0.value")
-			s.inputs["past_key_values.2.key"] = s.inputs["past_key_values.0.key"]
-			s.outputs["present.2.key"] = s.outputs["present.0.key"]
-			return s
-		}, "no input past_key_values.0.value among the 2 layers"},
-		{"layers differ", func(s signature) signature {
-			open(s, "past_key_values.1.key", -1, 4, -1, 16)
-			return s
-		}, "past_key_values.1.key differs"},
-		{"types of one cache differ", func(s signature) signature { half(s, "present.1.value"); return s }, "want one float type"},
-		{"a quantized cache", func(s signature) signature {
-			for _, tensors := range []map[string]tensorInfo{s.inputs, s.outputs} {
-				for name, v := range tensors {
-					if strings.HasPrefix(name, "p") {
-						v.typ = int8Type
-						tensors[name] = v
-					}
-				}
-			}
-			return s
-		}, "past_key_values.0.key is int8: a quantized cache is not supported; export it without kv_cache_quant_scheme"},
-		{"narrow ids", func(s signature) signature {
-			s.inputs["input_ids"] = tensorInfo{typ: 6, shape: []int64{-1, -1}}
-			return s
-		}, "input input_ids is int32 with 2 dimensions, want int64"},
-		{"external data outside", func(s signature) signature { s.external = "../weights"; return s }, `external data "../weights" leads out of the folder`},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := copyModel(t, "gqa")
-			write(t, filepath.Join(dir, "model.onnx"), string(c.change(decoderSignature()).encode()))
-			b, err := OpenBundle(dir)
-			switch {
-			case err == nil && string(b.Contract) != c.want:
-				t.Errorf("contract %s, want %q", b.Contract, c.want)
-			case err == nil && (b.Vocab != 64 || b.KVHeads != 2 || b.HeadSize != 16 || b.Layers != 2):
-				t.Errorf("sizes: %v", b)
-			case err != nil && !strings.Contains(err.Error(), c.want):
-				t.Errorf("got %v, want %q", err, c.want)
-			}
-		})
+	writeModel(t, dir, m)
+	if b := openBundleT(t, dir); b.Vocab != 64 || b.KVHeads != 2 || b.HeadSize != 16 || b.Layers != 2 {
+		t.Errorf("sizes: %v", b)
 	}
 }
 
-// FuzzParseModel: whatever a file holds, reading it ends and does not panic.
-func FuzzParseModel(f *testing.F) {
-	f.Add(decoderSignature().encode())
-	f.Add([]byte{})
-	for _, name := range []string{"phi3-builder", "llama-builder-int4", "refused/window"} {
-		data, err := os.ReadFile(filepath.Join(exportedDir(name), "model.onnx"))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
+// TestExternalDataOutside of the model's folder are refused.
+func TestExternalDataOutside(t *testing.T) {
+	dir := copyModel(t, "gqa")
+	m := readModelT(t, "gqa")
+	graph.SetExternal(m.Graph.Initializer[0], "../weights", 0, 4)
+	writeModel(t, dir, m)
+	if _, err := OpenBundle(dir); err == nil || !strings.Contains(err.Error(), `external data "../weights" leads out of the folder`) {
+		t.Errorf("got %v", err)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := parseModel(data, "model.onnx")
-		if err != nil {
-			return
-		}
-		l, err := readLayout(describe(m, "model.onnx"))
-		if err != nil {
-			return
-		}
-		(&Details{}).weigh(m.Graph)
-		_ = oneLane(l.contract, m)
-		if l.layers < 1 || len(l.past) != 2*l.layers || len(l.present) != 2*l.layers {
-			t.Errorf("accepted with %d layers and caches %v, %v", l.layers, l.past, l.present)
-		}
-	})
+}
+
+func writeModel(t *testing.T, dir string, m *onnxpb.ModelProto) {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "model.onnx"), string(data))
 }
 
 // TestDemoBundles: what the real exporters write is understood, and the pair
 // fits together.
 func TestDemoBundles(t *testing.T) {
 	target, draft, optimum := openBundleT(t, modelDir("target")), openBundleT(t, modelDir("draft")), openBundleT(t, modelDir("draft-optimum"))
-	if target.Contract != GQA || draft.Contract != GQA || optimum.Contract != Growing {
+	if target.Contract != graph.GQA || draft.Contract != graph.GQA || optimum.Contract != graph.Growing {
 		t.Errorf("contracts %s, %s, %s", target.Contract, draft.Contract, optimum.Contract)
 	}
 	for _, b := range []*Bundle{draft, optimum} {

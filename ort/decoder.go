@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // ErrContextFull is wrapped by Forward when the tokens do not fit into the
@@ -86,7 +88,7 @@ func (d *Decoder) prepare() (err error) {
 		{&d.ids, length * word},
 		{&d.ones, length * word},
 		{&d.positions, length * word},
-		{&d.views, (4 + len(l.past) + len(l.present)) * C.sizeof_dm_view},
+		{&d.views, (4 + len(l.Past) + len(l.Present)) * C.sizeof_dm_view},
 	} {
 		if *b.to, err = newBlock(d.runtime, nil, b.size); err != nil {
 			return err
@@ -104,7 +106,7 @@ func (d *Decoder) prepare() (err error) {
 	d.run().synchronize = 0
 	if dev := d.device(); !dev.onCPU() {
 		d.run().synchronize = 1
-		if d.mover, err = dev.newMover(len(l.past)); err != nil {
+		if d.mover, err = dev.newMover(len(l.Past)); err != nil {
 			return err
 		}
 	}
@@ -114,30 +116,30 @@ func (d *Decoder) prepare() (err error) {
 
 // layViews lays out the views: what changes from step to step is written into
 // them later, names and types are here for good.
-func (d *Decoder) layViews(l *layout) {
-	all := view[C.dm_view](&d.views, 0, 4+len(l.past)+len(l.present))
+func (d *Decoder) layViews(l *graph.Layout) {
+	all := view[C.dm_view](&d.views, 0, 4+len(l.Past)+len(l.Present))
 	clear(all)
 	inputs := []string{"input_ids"}
-	if l.positions {
+	if l.Positions {
 		inputs = append(inputs, "position_ids")
 	}
-	if l.mask { // last: runs of several lanes have none
+	if l.Mask { // last: runs of several lanes have none
 		inputs = append(inputs, "attention_mask")
 	}
-	d.inputs = d.nameViews(&all, inputs, int64Type)
-	if l.positions {
+	d.inputs = d.nameViews(&all, inputs, graph.Int64)
+	if l.Positions {
 		d.position = &d.inputs[1]
 	}
-	if l.mask {
+	if l.Mask {
 		d.mask = &d.inputs[len(inputs)-1]
 	}
-	d.output = d.nameViews(&all, []string{"logits"}, l.logits)
-	d.past = d.nameViews(&all, l.past, l.cache)
-	d.present = d.nameViews(&all, l.present, l.cache)
+	d.output = d.nameViews(&all, []string{"logits"}, l.Logits)
+	d.past = d.nameViews(&all, l.Past, l.Cache)
+	d.present = d.nameViews(&all, l.Present, l.Cache)
 }
 
 // nameViews takes the first views for tensors of these names.
-func (d *Decoder) nameViews(all *[]C.dm_view, names []string, t elementType) []C.dm_view {
+func (d *Decoder) nameViews(all *[]C.dm_view, names []string, t graph.ElementType) []C.dm_view {
 	vs := (*all)[:len(names):len(names)]
 	*all = (*all)[len(names):]
 	for i, name := range names {
@@ -267,11 +269,11 @@ func (d *Decoder) reserve(slots, n int) error {
 			return err
 		}
 	}
-	all, logits := slots*n*d.Vocab(), d.model.bundle.layout.logits
-	if err := d.grow(&d.logits, all*logits.size()); err != nil || logits == float32Type {
+	all, logits := slots*n*d.Vocab(), d.model.bundle.layout.Logits
+	if err := d.grow(&d.logits, all*logits.Size()); err != nil || logits == graph.Float32 {
 		return err
 	}
-	return d.grow(&d.wide, all*float32Type.size())
+	return d.grow(&d.wide, all*graph.Float32.Size())
 }
 
 func (d *Decoder) grow(b *block, size int) (err error) {
@@ -297,7 +299,7 @@ func (d *Decoder) lane(s *slot, past int, tokens []int32, off int) error {
 	if d.position != nil {
 		setView(d.position, d.positions.at(8*past), 8, 1, n)
 	}
-	size := d.model.bundle.layout.logits.size()
+	size := d.model.bundle.layout.Logits.Size()
 	setView(&d.output[0], d.logits.at(off*size), size, 1, n, d.Vocab())
 
 	s.cached = min(s.cached, past)
@@ -328,8 +330,8 @@ func setView(v *C.dm_view, data unsafe.Pointer, elem int, shape ...int) {
 
 // float32s are the first n logits.
 func (d *Decoder) float32s(n int) []float32 {
-	t := d.model.bundle.layout.logits
-	if t == float32Type {
+	t := d.model.bundle.layout.Logits
+	if t == graph.Float32 {
 		return view[float32](&d.logits, 0, n)
 	}
 	widen(d.wide.data, d.logits.data, n, t)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // A decoder is what the decode loop asks for, in basic types.
@@ -77,7 +79,7 @@ func TestTogetherEqualsAlone(t *testing.T) {
 			logits := together.feed(c.past, tokens[c.past:c.past+c.s]...)
 			for i := range c.s {
 				single := alone.feed(c.past+i, tokens[c.past+i])
-				near(t, "token", logits[i*m.Vocab():(i+1)*m.Vocab()], single, m.bundle.layout.tolerance)
+				near(t, "token", logits[i*m.Vocab():(i+1)*m.Vocab()], single, m.bundle.tolerance)
 			}
 		}
 	})
@@ -118,7 +120,7 @@ func TestFeedingAgainChangesNothing(t *testing.T) {
 		last := s.feed(10, tokens[10])
 		bitEqual(t, "the last token again", s.feed(10, tokens[10]), last)
 		two := s.feed(9, tokens[9], tokens[10])
-		near(t, "the last two again", two[m.Vocab():], last, m.bundle.layout.tolerance)
+		near(t, "the last two again", two[m.Vocab():], last, m.bundle.tolerance)
 	})
 }
 
@@ -287,7 +289,7 @@ func TestWiden(t *testing.T) {
 	for i := range src {
 		src[i] = uint16(i)
 	}
-	for _, typ := range []elementType{float16Type, bfloat16Type} {
+	for _, typ := range []graph.ElementType{graph.Float16, graph.BFloat16} {
 		widen(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), len(src), typ)
 		for i, h := range src {
 			want := widenByDefinition(h, typ)

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // Kinds of devices.
@@ -141,10 +143,10 @@ func (d *device) fits(b *Bundle) error {
 	switch {
 	case d.onCPU():
 		return nil
-	case d.kind == cudaDevice && l.contract == GQA && l.cache == float32Type:
+	case d.kind == cudaDevice && l.Contract == graph.GQA && l.Cache == graph.Float32:
 		return fmt.Errorf("device %s: GroupQueryAttention runs in float16 and bfloat16 there, and this graph's is float32: export it in float16 or bfloat16, or use device cpu or webgpu", d.name)
-	case b.HeadSize*l.cache.size()%moveWord != 0:
-		return fmt.Errorf("device %s: heads of %d elements of %s are not supported there: use device cpu", d.name, b.HeadSize, l.cache)
+	case b.HeadSize*l.Cache.Size()%moveWord != 0:
+		return fmt.Errorf("device %s: heads of %d elements of %s are not supported there: use device cpu", d.name, b.HeadSize, l.Cache)
 	}
 	return nil
 }

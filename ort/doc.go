@@ -3,18 +3,17 @@
 // back, which is what speculative sampling asks of an engine.
 //
 //	Init       loads the library, once per process   (runtime.go, shim.c)
-//	OpenBundle reads a model folder, no runtime needed (bundle.go, graph.go)
+//	OpenBundle reads a model folder, no runtime needed (bundle.go, ort/graph)
 //	Details    says what is in it                     (bundle_details.go)
 //	Load       makes the session: one copy of weights (model.go, sessions.go)
 //	NewDecoder makes caches and bindings over it      (decoder.go, slots.go)
 //
-// ONNX files are read and written through the generated types of onnxpb, whose
-// doc.go says how they are made.
+// ONNX files are read and rewritten by package graph, which needs no runtime.
 //
 // # Contracts
 //
-// What a graph does with its cache is read from the graph (contract.go), never
-// configured. A GQA graph (onnxruntime-genai's model builder) appends to one
+// What a graph does with its cache is read from the graph (graph.ReadLayout),
+// never configured. A GQA graph (onnxruntime-genai's model builder) appends to one
 // buffer of full length in place (gqa.go); a growing graph (Optimum's
 // text-generation-with-past) returns a longer copy (growing.go). A caller sees
 // no difference: it says how many cached tokens count, and what it feeds comes
@@ -24,7 +23,7 @@
 //
 // GroupQueryAttention takes one sequence where several tokens follow a past, so
 // several sequences in one Forward would be several runs, each of which reads
-// all weights. With Options.Lanes above 1 the graph is rewritten (rewrite.go):
+// all weights. With Options.Lanes above 1 the graph is rewritten (graph.Lanes):
 // attention is split into one operator per lane, with that lane's cache and
 // lengths, and all other operators work on all lanes together. On the CPU a
 // lane's logits are, to the bit, those of the sequence alone.

@@ -10,16 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // exported is a model of testdata/models, made by one of the exporters that
 // users have.
 type exported struct {
 	name         string // ARCHITECTURE-EXPORTER[-PRECISION]
-	contract     Contract
+	contract     graph.Contract
 	transformers float64 // how far logits may be from transformers' in float32, see relative; 0: as far as they like
 	itself       float64 // how far from what the same graph says of the whole text in one forward
 }
@@ -38,26 +36,26 @@ const (
 )
 
 var exportedModels = []exported{
-	{"gpt2-optimum", Growing, exact, exact},
-	{"llama-optimum", Growing, exact, exact},
-	{"llama-builder", GQA, exact, exact},
-	{"qwen2-optimum", Growing, exact, exact},
-	{"qwen2-builder", GQA, exact, exact},
-	{"qwen3-optimum", Growing, exact, exact},
-	{"qwen3-builder", GQA, exact, exact},
-	{"phi3-optimum", Growing, exact, exact},
-	{"phi3-builder", GQA, exact, exact},
-	{"gemma2-optimum", Growing, exact, exact},
-	{"gemma2-builder", GQA, exact, exact},
+	{"gpt2-optimum", graph.Growing, exact, exact},
+	{"llama-optimum", graph.Growing, exact, exact},
+	{"llama-builder", graph.GQA, exact, exact},
+	{"qwen2-optimum", graph.Growing, exact, exact},
+	{"qwen2-builder", graph.GQA, exact, exact},
+	{"qwen3-optimum", graph.Growing, exact, exact},
+	{"qwen3-builder", graph.GQA, exact, exact},
+	{"phi3-optimum", graph.Growing, exact, exact},
+	{"phi3-builder", graph.GQA, exact, exact},
+	{"gemma2-optimum", graph.Growing, exact, exact},
+	{"gemma2-builder", graph.GQA, exact, exact},
 
-	{"llama-builder-fp16-cuda", GQA, half, half},
-	{"qwen2-builder-fp16-dml", GQA, half, half},
-	{"llama-builder-int8", GQA, bits8, blocks},
-	{"llama-builder-int4", GQA, 0, blocks},
-	{"qwen2-builder-int4", GQA, 0, blocks},
-	{"qwen2-builder-int4-cuda", GQA, 0, halfBlocks},
-	{"gpt2-optimum-int8", Growing, dynamic, dynamic},
-	{"llama-optimum-int8", Growing, dynamic, dynamic},
+	{"llama-builder-fp16-cuda", graph.GQA, half, half},
+	{"qwen2-builder-fp16-dml", graph.GQA, half, half},
+	{"llama-builder-int8", graph.GQA, bits8, blocks},
+	{"llama-builder-int4", graph.GQA, 0, blocks},
+	{"qwen2-builder-int4", graph.GQA, 0, blocks},
+	{"qwen2-builder-int4-cuda", graph.GQA, 0, halfBlocks},
+	{"gpt2-optimum-int8", graph.Growing, dynamic, dynamic},
+	{"llama-optimum-int8", graph.Growing, dynamic, dynamic},
 }
 
 func exportedDir(name string) string { return filepath.Join("..", "testdata", "models", name) }
@@ -214,7 +212,7 @@ func (g *golden) adopt(t *testing.T, e exported, d *Decoder) {
 // fed.
 func TestExportersInLanes(t *testing.T) {
 	for _, e := range exportedModels {
-		if e.contract == GQA {
+		if e.contract == graph.GQA {
 			t.Run(e.name, func(t *testing.T) { e.together(t, Options{Threads: 1}) })
 		}
 	}
@@ -296,39 +294,5 @@ func TestLengthBranches(t *testing.T) {
 	}
 	if b := openBundleT(t, exportedDir("phi3-optimum")); b.Context != 128 { // traced on a short text: it has one table
 		t.Errorf("context %d, want 128", b.Context)
-	}
-	read := func() *onnxpb.ModelProto {
-		m, err := readModel(filepath.Join(exportedDir("phi3-builder"), "model.onnx"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	lanes, err := laneGraph(read(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ops := describe(lanes, "model.onnx").ops; ops["If"] != 0 || ops["Greater"] != 0 || ops["GroupQueryAttention"] != 4 {
-		t.Errorf("operators %v", ops)
-	}
-	// Other branches are no limit. Lanes have no mask for them.
-	for _, c := range []struct {
-		name   string
-		change func(greater *onnxpb.NodeProto)
-		lanes  bool
-	}{
-		{"another operator", func(n *onnxpb.NodeProto) { n.OpType = proto.String("Less") }, false},
-		{"the mask's numbers", func(n *onnxpb.NodeProto) { n.Input[0] = "attention_mask" }, false},
-		{"no constant", func(n *onnxpb.NodeProto) { n.Input[1] = n.Input[0] }, false},
-		{"something else", func(n *onnxpb.NodeProto) { n.Input[0] = "input_ids" }, true},
-	} {
-		m := read()
-		c.change(m.Graph.Node[slices.IndexFunc(m.Graph.Node, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "Greater" })])
-		if limits := lengthBranches(m.Graph); len(limits) != 0 {
-			t.Errorf("%s: %v", c.name, limits)
-		}
-		if err := oneLane(GQA, m); (err == nil) != c.lanes {
-			t.Errorf("%s: %v", c.name, err)
-		}
 	}
 }

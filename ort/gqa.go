@@ -64,14 +64,14 @@ func (d *Decoder) moveTensor(i int, to, from *block) {
 }
 
 // row is the size in bytes of one head's entry of one token.
-func (d *Decoder) row() int { return d.model.bundle.HeadSize * d.model.bundle.layout.cache.size() }
+func (d *Decoder) row() int { return d.model.bundle.HeadSize * d.model.bundle.layout.Cache.Size() }
 
 // view points the views of past and present at the cache.
 func (c *gqaCache) view(past, present []C.dm_view) {
 	d, b := c.d, c.d.model.bundle
 	for i := range past {
 		for _, v := range []*C.dm_view{&past[i], &present[i]} {
-			setView(v, c.tensors[i].data, b.layout.cache.size(), 1, b.KVHeads, d.Context(), b.HeadSize)
+			setView(v, c.tensors[i].data, b.layout.Cache.Size(), 1, b.KVHeads, d.Context(), b.HeadSize)
 			v.memory = c.tensors[i].info()
 		}
 	}

@@ -35,7 +35,7 @@ func (c *growingCache) feed(past, s int) error {
 	}
 	c.next = past + s
 	d, b := c.d, c.d.model.bundle
-	elem := b.layout.cache.size()
+	elem := b.layout.Cache.Size()
 	from, to := c.tensors[c.current], c.tensors[1-c.current]
 	for i := range d.past {
 		setView(&d.past[i], from[i].data, elem, 1, b.KVHeads, past, b.HeadSize)

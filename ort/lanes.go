@@ -7,6 +7,8 @@ import "C"
 import (
 	"fmt"
 	"unsafe"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // laneRun runs several slots at once: a binding of a session that takes as many
@@ -38,7 +40,7 @@ func (d *Decoder) prepareLanes() (err error) {
 	}
 	m := &d.lanes
 	m.runs = map[int]*laneRun{}
-	perLane := 2 + len(l.past) + len(l.present)
+	perLane := 2 + len(l.Past) + len(l.Present)
 	if m.lengths, err = newBlock(d.runtime, nil, n*2*4); err != nil {
 		return err
 	}
@@ -51,14 +53,14 @@ func (d *Decoder) prepareLanes() (err error) {
 		own := func(names []string) []string {
 			named := make([]string, len(names))
 			for i, name := range names {
-				named[i] = laneName(lane, name)
+				named[i] = graph.LaneName(lane, name)
 			}
 			return named
 		}
 		v := laneViews{
-			lengths: d.nameViews(&all, own([]string{seqlensName, totalName}), int32Type),
-			past:    d.nameViews(&all, own(l.past), l.cache),
-			present: d.nameViews(&all, own(l.present), l.cache),
+			lengths: d.nameViews(&all, own([]string{graph.SeqlensName, graph.TotalName}), graph.Int32),
+			past:    d.nameViews(&all, own(l.Past), l.Cache),
+			present: d.nameViews(&all, own(l.Present), l.Cache),
 		}
 		setView(&v.lengths[0], m.lengths.at(8*lane), 4, 1)
 		setView(&v.lengths[1], m.lengths.at(8*lane+4), 4)
@@ -150,7 +152,7 @@ func (d *Decoder) together(slots, past []int, tokens [][]int32, off int) error {
 		ins = d.inputs[:2]
 		setView(&ins[1], d.lanes.positions.data, 8, n, s)
 	}
-	size := d.model.bundle.layout.logits.size()
+	size := d.model.bundle.layout.Logits.Size()
 	setView(&d.output[0], d.logits.at(off*size), size, n, s, d.Vocab())
 
 	run := d.run()

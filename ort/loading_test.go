@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // loadChild names the model folder that a child process of this test loads.
@@ -74,7 +76,7 @@ func TestLoadingTakesOneCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, data := filepath.Join(dir, "model.onnx"), filepath.Join(dir, "model.onnx.data")
-	m, err := readModel(path)
+	m, err := graph.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +88,7 @@ func TestLoadingTakesOneCopy(t *testing.T) {
 	for _, w := range m.Graph.Initializer {
 		if i := slices.Index(w.Dims, narrow); i >= 0 {
 			w.Dims[i] = wide
-			setExternal(w, "model.onnx.data", int(size), 4*wide*hidden)
+			graph.SetExternal(w, "model.onnx.data", int(size), 4*wide*hidden)
 			size += 4 * wide * hidden
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/draftmill/draftmill/ort/library"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 func TestMain(m *testing.M) {
@@ -149,7 +151,7 @@ func eachModel(t *testing.T, f func(t *testing.T, m *Model)) {
 	t.Helper()
 	for _, name := range slices.Concat(tiny, demo) {
 		t.Run(name, func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48})) })
-		if openBundleT(t, modelDir(name)).Contract == GQA {
+		if openBundleT(t, modelDir(name)).Contract == graph.GQA {
 			t.Run(name+"/lanes", func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48, Lanes: 3})) })
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // liveBytes counts what is allocated through block, for the tests of leaks.
@@ -70,9 +72,9 @@ func (b *block) at(off int) unsafe.Pointer { return unsafe.Add(b.data, off) }
 func view[T any](b *block, off, n int) []T { return unsafe.Slice((*T)(b.at(off)), n) }
 
 // widen converts n numbers of a half-precision type at src to float32 at dst.
-func widen(dst, src unsafe.Pointer, n int, t elementType) {
+func widen(dst, src unsafe.Pointer, n int, t graph.ElementType) {
 	bf16 := C.int(0)
-	if t == bfloat16Type {
+	if t == graph.BFloat16 {
 		bf16 = 1
 	}
 	C.dm_widen((*C.uint16_t)(src), (*C.float)(dst), C.size_t(n), bf16)

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"unsafe"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 // A mover copies tensors to, from and within a device by running a session of
@@ -45,24 +45,25 @@ const moveLength = "length"
 //	to.i = from.i[:, :, :length, :]
 func moveGraph(n int) ([]byte, error) {
 	constant := func(name string, v byte) *onnxpb.TensorProto {
-		return &onnxpb.TensorProto{Name: &name, Dims: []int64{1}, DataType: proto.Int32(int32(int64Type)), RawData: []byte{v, 0, 0, 0, 0, 0, 0, 0}}
+		return &onnxpb.TensorProto{Name: &name, Dims: []int64{1}, DataType: proto.Int32(int32(graph.Int64)), RawData: []byte{v, 0, 0, 0, 0, 0, 0, 0}}
 	}
 	g := &onnxpb.GraphProto{
 		Initializer: []*onnxpb.TensorProto{constant("start", 0), constant("axis", 2)},
-		Input:       []*onnxpb.ValueInfoProto{value(moveLength, int64Type, 1)},
+		Input:       []*onnxpb.ValueInfoProto{graph.Value(moveLength, graph.Int64, 1)},
 	}
 	for i := range n {
 		g.Node = append(g.Node, &onnxpb.NodeProto{
 			OpType: proto.String("Slice"), Name: proto.String(fmt.Sprintf("move.%d", i)),
 			Input: []string{moveFrom(i), "start", moveLength, "axis"}, Output: []string{moveTo(i)},
 		})
-		g.Input = append(g.Input, value(moveFrom(i), float32Type, -1, -1, -1, -1))
-		g.Output = append(g.Output, value(moveTo(i), float32Type, -1, -1, -1, -1))
+		g.Input = append(g.Input, graph.Value(moveFrom(i), graph.Float32, -1, -1, -1, -1))
+		g.Output = append(g.Output, graph.Value(moveTo(i), graph.Float32, -1, -1, -1, -1))
 	}
-	// The graph's name and the IR version are fields that onnxpb does not name.
-	g.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), "move"))
-	m := &onnxpb.ModelProto{Graph: g, OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: proto.Int64(13)}}}
-	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 8))
+	g.Name = proto.String("move")
+	m := &onnxpb.ModelProto{
+		IrVersion: proto.Int64(8), Graph: g,
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: proto.Int64(13)}},
+	}
 	return proto.Marshal(m)
 }
 
@@ -118,16 +119,16 @@ func (m *mover) prepare() error {
 	*m.run() = C.dm_run_handles{session: session, binding: m.binding, synchronize: 1}
 	views := view[C.dm_view](&m.views, 0, 2*m.n+1)
 	clear(views)
-	name := func(i int, name string, t elementType) {
+	name := func(i int, name string, t graph.ElementType) {
 		cname := C.CString(name)
 		m.names = append(m.names, cname)
 		views[i].name, views[i]._type = cname, C.int32_t(t)
 	}
 	for i := range m.n {
-		name(i, moveFrom(i), float32Type)
-		name(m.n+i, moveTo(i), float32Type)
+		name(i, moveFrom(i), graph.Float32)
+		name(m.n+i, moveTo(i), graph.Float32)
 	}
-	name(2*m.n, moveLength, int64Type)
+	name(2*m.n, moveLength, graph.Int64)
 	setView(&views[2*m.n], m.length.data, 8, 1)
 	return nil
 }

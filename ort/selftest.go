@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // Tolerances of the self-test, as fractions of a position's range of logits. A
@@ -50,7 +52,7 @@ func (m *Model) selfTest(s int) error {
 	feed := func(past int, tokens []int32) ([]float32, error) {
 		return d.Forward(context.Background(), []int{slot}, []int{past}, [][]int32{tokens})
 	}
-	tokens, tolerance := selfTestTokens(prefix+s, m.Vocab()), m.bundle.layout.tolerance
+	tokens, tolerance := selfTestTokens(prefix+s, m.Vocab()), m.bundle.tolerance
 	if _, err := feed(0, tokens[:prefix]); err != nil {
 		return err
 	}
@@ -114,20 +116,20 @@ func (m *Model) selfTestLanes(s int) error {
 		return err
 	}
 	for lane, want := range alone {
-		if off := distance(want, together[lane*len(want):(lane+1)*len(want)]); !(off <= m.bundle.layout.tolerance) {
+		if off := distance(want, together[lane*len(want):(lane+1)*len(want)]); !(off <= m.bundle.tolerance) {
 			return fmt.Errorf("lane %d of %d differs from the same text alone by %.2g of the logits' range (at most %.2g is rounding): this runtime cannot run lanes with this model; load it with one",
-				lane+1, m.Lanes(), off, m.bundle.layout.tolerance)
+				lane+1, m.Lanes(), off, m.bundle.tolerance)
 		}
 	}
 	return nil
 }
 
 // rounding is the tolerance for what a graph computes with.
-func (l *layout) rounding(g *graph) float64 {
+func rounding(l *graph.Layout, g *graph.Summary) float64 {
 	switch {
-	case g.ops["DynamicQuantizeLinear"]+g.ops["DynamicQuantizeMatMul"] > 0:
+	case g.Ops["DynamicQuantizeLinear"]+g.Ops["DynamicQuantizeMatMul"] > 0:
 		return quantTolerance
-	case g.ops["MatMulNBits"]+g.ops["QMoE"] > 0, l.cache != float32Type, l.logits != float32Type:
+	case g.Ops["MatMulNBits"]+g.Ops["QMoE"] > 0, l.Cache != graph.Float32, l.Logits != graph.Float32:
 		return halfTolerance
 	}
 	return exactTolerance

@@ -12,7 +12,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 // sessions are a model's sessions, by the number of lanes that one run of
@@ -54,7 +55,7 @@ func newSessions(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *sessions
 // prepareLanes finds out whether the graph can be rewritten and takes hold of
 // the weights if so.
 func (s *sessions) prepareLanes() error {
-	m, err := readModel(s.bundle.Model)
+	m, err := graph.Read(s.bundle.Model)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (s *sessions) of(n int) (unsafe.Pointer, error) {
 	}
 	s.made[n] = session
 	if n == 1 {
-		if err := s.device.runs(session, s.bundle.layout.past); err != nil {
+		if err := s.device.runs(session, s.bundle.layout.Past); err != nil {
 			return nil, err
 		}
 	}
@@ -101,24 +102,24 @@ func (s *sessions) open(n int) (session unsafe.Pointer, err error) {
 		return session, err
 	}
 
-	graph := s.graph
+	model := s.graph
 	if n > 1 {
-		if graph, err = laneGraph(s.graph, n); err != nil {
+		if model, err = graph.Lanes(s.graph, n); err != nil {
 			return nil, err
 		}
 	}
-	model, err := proto.Marshal(graph)
+	data, err := proto.Marshal(model)
 	if err != nil {
 		return nil, err
 	}
 	if err := options.AddSessionConfigEntry("session.model_external_initializers_file_folder_path", s.weights.dir); err != nil {
 		return nil, err
 	}
-	if err := s.weights.share(rawSessionOptions(options), graph.Graph); err != nil {
+	if err := s.weights.share(rawSessionOptions(options), model.Graph); err != nil {
 		return nil, err
 	}
 	stop := s.weights.forgetting()
-	err = goError(C.dm_session_new(s.runtime, unsafe.Pointer(&model[0]), C.size_t(len(model)), rawSessionOptions(options), s.weights.packed, &session))
+	err = goError(C.dm_session_new(s.runtime, unsafe.Pointer(&data[0]), C.size_t(len(data)), rawSessionOptions(options), s.weights.packed, &session))
 	return session, errors.Join(err, stop(), s.weights.forget())
 }
 

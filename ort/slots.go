@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // slot is one sequence's cache.
@@ -62,7 +64,7 @@ func (d *Decoder) bindSlot(s *slot) error {
 	if err := goError(C.dm_binding_new(d.runtime, d.session, &s.binding)); err != nil {
 		return err
 	}
-	if d.model.bundle.Contract == GQA {
+	if d.model.bundle.Contract == graph.GQA {
 		return d.newGQACache(s)
 	}
 	return d.newGrowingCache(s)

@@ -17,7 +17,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 // weights are a model's large initializers, held once for all its sessions.
@@ -42,7 +43,7 @@ type weights struct {
 type weight struct {
 	data  unsafe.Pointer
 	bytes int
-	typ   elementType
+	typ   graph.ElementType
 	dims  []int64
 	own   block
 	value unsafe.Pointer // OrtValue, made when a session first asks
@@ -65,7 +66,7 @@ func newWeights(d *device, dir string, m *onnxpb.ModelProto) (*weights, error) {
 	w := &weights{runtime: rt, device: d, dir: dir, files: map[string][]byte{}, tensors: map[string]*weight{}}
 	err := goError(C.dm_packed_new(rt, &w.packed))
 	for _, t := range m.Graph.Initializer {
-		if err == nil && t.GetDataLocation() == externalLocation {
+		if err == nil && t.GetDataLocation() == graph.External {
 			err = w.add(t)
 		}
 	}
@@ -81,35 +82,35 @@ func newWeights(d *device, dir string, m *onnxpb.ModelProto) (*weights, error) {
 // add maps a tensor. One of a form that is not known here is left to the
 // sessions, which read it themselves.
 func (w *weights) add(t *onnxpb.TensorProto) error {
-	x := &weight{typ: elementType(t.GetDataType()), dims: t.Dims}
-	if x.typ.width() == 0 || len(t.Dims) > maxRank {
+	x := &weight{typ: graph.ElementType(t.GetDataType()), dims: t.Dims}
+	if x.typ.Size() == 0 || len(t.Dims) > maxRank {
 		return nil
 	}
-	if x.typ == float16Type && len(t.Dims) == 1 && t.Dims[0] < 1<<17 {
+	if x.typ == graph.Float16 && len(t.Dims) == 1 && t.Dims[0] < 1<<17 {
 		return nil // of a normalization, which on the CPU widens it for itself and cannot share that
 	}
-	x.bytes = x.typ.width()
+	x.bytes = x.typ.Size()
 	for _, n := range t.Dims {
 		if n <= 0 || n > 1<<40/int64(x.bytes) {
 			return nil
 		}
 		x.bytes *= int(n)
 	}
-	file, err := w.file(externalData(t, "location"))
+	file, err := w.file(graph.ExternalData(t, "location"))
 	if err != nil {
 		return err
 	}
 	offset := 0
-	if text := externalData(t, "offset"); text != "" {
+	if text := graph.ExternalData(t, "offset"); text != "" {
 		if offset, err = strconv.Atoi(text); err != nil {
 			return fmt.Errorf("initializer %s: offset %q", t.GetName(), text)
 		}
 	}
 	if offset < 0 || offset > len(file)-x.bytes {
-		return fmt.Errorf("initializer %s: bytes %d to %d are behind the end of %s", t.GetName(), offset, offset+x.bytes, externalData(t, "location"))
+		return fmt.Errorf("initializer %s: bytes %d to %d are behind the end of %s", t.GetName(), offset, offset+x.bytes, graph.ExternalData(t, "location"))
 	}
 	x.data = unsafe.Pointer(&file[offset])
-	if offset%x.typ.width() != 0 { // inside a model file weights begin anywhere
+	if offset%x.typ.Size() != 0 { // inside a model file weights begin anywhere
 		if x.own, err = newBlock(w.runtime, nil, x.bytes); err != nil {
 			return err
 		}
@@ -124,7 +125,7 @@ func (w *weights) file(location string) ([]byte, error) {
 	if data, ok := w.files[location]; ok {
 		return data, nil
 	}
-	data, err := mapFile(filepath.Join(w.dir, location))
+	data, err := graph.MapFile(filepath.Join(w.dir, location))
 	if err != nil {
 		return nil, fmt.Errorf("external data %s: %w", location, reason(err))
 	}
@@ -155,13 +156,13 @@ func (w *weights) fold(g *onnxpb.GraphProto) error {
 			name := node.Output[0]
 			w.tensors[name] = y
 			t := &onnxpb.TensorProto{Name: &name, Dims: y.dims, DataType: proto.Int32(int32(y.typ))}
-			setExternal(t, foldedLocation, 0, y.bytes)
+			graph.SetExternal(t, foldedLocation, 0, y.bytes)
 			g.Initializer = append(g.Initializer, t)
 		}
 	}
 	nodes := slices.DeleteFunc(g.Node, func(n *onnxpb.NodeProto) bool { return len(n.Output) == 1 && w.tensors[n.Output[0]] != nil })
 	g.Node = nil
-	prune(g, nodes)
+	graph.Prune(g, nodes)
 	kept := map[string]bool{}
 	for _, t := range g.Initializer {
 		kept[t.GetName()] = true
@@ -179,15 +180,15 @@ func (w *weights) fold(g *onnxpb.GraphProto) error {
 func (w *weights) foldNode(node *onnxpb.NodeProto, x *weight) (y *weight, err error) {
 	switch node.GetOpType() {
 	case "Cast":
-		if to := attribute(node, "to"); to == nil || elementType(to.GetI()) != float32Type || (x.typ != float16Type && x.typ != bfloat16Type) {
+		if to := graph.Attribute(node, "to"); to == nil || graph.ElementType(to.GetI()) != graph.Float32 || (x.typ != graph.Float16 && x.typ != graph.BFloat16) {
 			return nil, nil
 		}
-		y = &weight{typ: float32Type, dims: x.dims, bytes: 2 * x.bytes}
+		y = &weight{typ: graph.Float32, dims: x.dims, bytes: 2 * x.bytes}
 	case "Transpose":
-		if perm := attribute(node, "perm"); len(x.dims) != 2 || x.typ != float32Type || perm != nil && !slices.Equal(perm.Ints, []int64{1, 0}) {
+		if perm := graph.Attribute(node, "perm"); len(x.dims) != 2 || x.typ != graph.Float32 || perm != nil && !slices.Equal(perm.Ints, []int64{1, 0}) {
 			return nil, nil
 		}
-		y = &weight{typ: float32Type, dims: []int64{x.dims[1], x.dims[0]}, bytes: x.bytes}
+		y = &weight{typ: graph.Float32, dims: []int64{x.dims[1], x.dims[0]}, bytes: x.bytes}
 	default:
 		return nil, nil
 	}
@@ -196,21 +197,12 @@ func (w *weights) foldNode(node *onnxpb.NodeProto, x *weight) (y *weight, err er
 	}
 	y.data = y.own.data
 	if node.GetOpType() == "Cast" {
-		widen(y.data, x.data, y.bytes/y.typ.width(), x.typ)
+		widen(y.data, x.data, y.bytes/y.typ.Size(), x.typ)
 	} else {
-		n := x.bytes / x.typ.width()
+		n := x.bytes / x.typ.Size()
 		transpose(unsafe.Slice((*float32)(y.data), n), unsafe.Slice((*float32)(x.data), n), int(x.dims[0]), int(x.dims[1]))
 	}
 	return y, nil
-}
-
-func attribute(node *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
-	for _, a := range node.Attribute {
-		if a.GetName() == name {
-			return a
-		}
-	}
-	return nil
 }
 
 // transpose writes src, [rows, columns], as [columns, rows], tile by tile so
@@ -242,7 +234,7 @@ func (w *weights) share(options unsafe.Pointer, g *onnxpb.GraphProto) error {
 	for _, folded := range []bool{true, false} {
 		for _, t := range g.Initializer {
 			x := w.tensors[t.GetName()]
-			if x == nil || folded != (externalData(t, "location") == foldedLocation) {
+			if x == nil || folded != (graph.ExternalData(t, "location") == foldedLocation) {
 				continue
 			}
 			if err := w.open(x); err != nil {

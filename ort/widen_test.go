@@ -1,12 +1,16 @@
 package ort
 
-import "math"
+import (
+	"math"
+
+	"github.com/draftmill/draftmill/ort/graph"
+)
 
 // widenByDefinition reads sign, exponent and fraction of IEEE 754's binary16 or
 // of bfloat16.
-func widenByDefinition(h uint16, t elementType) float32 {
+func widenByDefinition(h uint16, t graph.ElementType) float32 {
 	fraction, bias := 10, 15
-	if t == bfloat16Type {
+	if t == graph.BFloat16 {
 		fraction, bias = 7, 127
 	}
 	sign := 1.0

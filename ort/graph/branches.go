@@ -1,12 +1,11 @@
-package ort
+package graph
 
 import (
 	"encoding/binary"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 // lengthBranches are the If nodes of a graph that ask whether attention_mask
@@ -62,21 +61,9 @@ func constant(n *onnxpb.NodeProto) int64 {
 	if n.GetOpType() != "Constant" {
 		return 0
 	}
-	const tensor = 5 // AttributeProto.t, which onnxpb keeps as an unknown field
-	for rest := attribute(n, "value").ProtoReflect().GetUnknown(); len(rest) > 0; {
-		num, typ, size := protowire.ConsumeField(rest)
-		if size < 0 {
-			return 0
-		}
-		if num == tensor && typ == protowire.BytesType {
-			_, _, tag := protowire.ConsumeTag(rest)
-			value, _ := protowire.ConsumeBytes(rest[tag:])
-			t := &onnxpb.TensorProto{}
-			if proto.Unmarshal(value, t) == nil && elementType(t.GetDataType()) == int64Type && len(t.RawData) == 8 {
-				return int64(binary.LittleEndian.Uint64(t.RawData))
-			}
-		}
-		rest = rest[size:]
+	t := Attribute(n, "value").GetT()
+	if ElementType(t.GetDataType()) == Int64 && len(t.GetRawData()) == 8 {
+		return int64(binary.LittleEndian.Uint64(t.RawData))
 	}
 	return 0
 }
@@ -84,7 +71,7 @@ func constant(n *onnxpb.NodeProto) int64 {
 // withinLimit are the nodes of the branch that is taken up to the limit, which
 // give their outputs the names of the If node's.
 func withinLimit(n *onnxpb.NodeProto) []*onnxpb.NodeProto {
-	branch := attribute(n, "else_branch").GetG()
+	branch := Attribute(n, "else_branch").GetG()
 	nodes := append([]*onnxpb.NodeProto(nil), branch.GetNode()...)
 	for i, v := range branch.GetOutput() {
 		if i < len(n.Output) {

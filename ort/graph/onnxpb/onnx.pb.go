@@ -8,7 +8,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: ort/onnxpb/onnx.proto
+// source: ort/graph/onnxpb/onnx.proto
 
 package onnxpb
 
@@ -29,6 +29,7 @@ const (
 
 type ModelProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	IrVersion     *int64                 `protobuf:"varint,1,opt,name=ir_version,json=irVersion" json:"ir_version,omitempty"`
 	Graph         *GraphProto            `protobuf:"bytes,7,opt,name=graph" json:"graph,omitempty"`
 	OpsetImport   []*OperatorSetIdProto  `protobuf:"bytes,8,rep,name=opset_import,json=opsetImport" json:"opset_import,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -37,7 +38,7 @@ type ModelProto struct {
 
 func (x *ModelProto) Reset() {
 	*x = ModelProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[0]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -49,7 +50,7 @@ func (x *ModelProto) String() string {
 func (*ModelProto) ProtoMessage() {}
 
 func (x *ModelProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[0]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -62,7 +63,14 @@ func (x *ModelProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelProto.ProtoReflect.Descriptor instead.
 func (*ModelProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{0}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ModelProto) GetIrVersion() int64 {
+	if x != nil && x.IrVersion != nil {
+		return *x.IrVersion
+	}
+	return 0
 }
 
 func (x *ModelProto) GetGraph() *GraphProto {
@@ -89,7 +97,7 @@ type OperatorSetIdProto struct {
 
 func (x *OperatorSetIdProto) Reset() {
 	*x = OperatorSetIdProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[1]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -101,7 +109,7 @@ func (x *OperatorSetIdProto) String() string {
 func (*OperatorSetIdProto) ProtoMessage() {}
 
 func (x *OperatorSetIdProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[1]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -114,7 +122,7 @@ func (x *OperatorSetIdProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorSetIdProto.ProtoReflect.Descriptor instead.
 func (*OperatorSetIdProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{1}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *OperatorSetIdProto) GetDomain() string {
@@ -134,6 +142,7 @@ func (x *OperatorSetIdProto) GetVersion() int64 {
 type GraphProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          []*NodeProto           `protobuf:"bytes,1,rep,name=node" json:"node,omitempty"`
+	Name          *string                `protobuf:"bytes,2,opt,name=name" json:"name,omitempty"`
 	Initializer   []*TensorProto         `protobuf:"bytes,5,rep,name=initializer" json:"initializer,omitempty"`
 	Input         []*ValueInfoProto      `protobuf:"bytes,11,rep,name=input" json:"input,omitempty"`
 	Output        []*ValueInfoProto      `protobuf:"bytes,12,rep,name=output" json:"output,omitempty"`
@@ -144,7 +153,7 @@ type GraphProto struct {
 
 func (x *GraphProto) Reset() {
 	*x = GraphProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[2]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -156,7 +165,7 @@ func (x *GraphProto) String() string {
 func (*GraphProto) ProtoMessage() {}
 
 func (x *GraphProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[2]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -169,7 +178,7 @@ func (x *GraphProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphProto.ProtoReflect.Descriptor instead.
 func (*GraphProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{2}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GraphProto) GetNode() []*NodeProto {
@@ -177,6 +186,13 @@ func (x *GraphProto) GetNode() []*NodeProto {
 		return x.Node
 	}
 	return nil
+}
+
+func (x *GraphProto) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
 }
 
 func (x *GraphProto) GetInitializer() []*TensorProto {
@@ -221,7 +237,7 @@ type NodeProto struct {
 
 func (x *NodeProto) Reset() {
 	*x = NodeProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[3]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -233,7 +249,7 @@ func (x *NodeProto) String() string {
 func (*NodeProto) ProtoMessage() {}
 
 func (x *NodeProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[3]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -246,7 +262,7 @@ func (x *NodeProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeProto.ProtoReflect.Descriptor instead.
 func (*NodeProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{3}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NodeProto) GetInput() []string {
@@ -294,18 +310,22 @@ func (x *NodeProto) GetDomain() string {
 type AttributeProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          *string                `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	F             *float32               `protobuf:"fixed32,2,opt,name=f" json:"f,omitempty"`
 	I             *int64                 `protobuf:"varint,3,opt,name=i" json:"i,omitempty"`
+	S             []byte                 `protobuf:"bytes,4,opt,name=s" json:"s,omitempty"`
+	T             *TensorProto           `protobuf:"bytes,5,opt,name=t" json:"t,omitempty"`
 	G             *GraphProto            `protobuf:"bytes,6,opt,name=g" json:"g,omitempty"`
+	Floats        []float32              `protobuf:"fixed32,7,rep,name=floats" json:"floats,omitempty"`
 	Ints          []int64                `protobuf:"varint,8,rep,name=ints" json:"ints,omitempty"`
 	Graphs        []*GraphProto          `protobuf:"bytes,11,rep,name=graphs" json:"graphs,omitempty"`
-	Type          *int32                 `protobuf:"varint,20,opt,name=type" json:"type,omitempty"` // an enum: INT = 2
+	Type          *int32                 `protobuf:"varint,20,opt,name=type" json:"type,omitempty"` // an enum: FLOAT = 1, INT = 2, STRING = 3, TENSOR = 4, INTS = 7
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttributeProto) Reset() {
 	*x = AttributeProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[4]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +337,7 @@ func (x *AttributeProto) String() string {
 func (*AttributeProto) ProtoMessage() {}
 
 func (x *AttributeProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[4]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +350,7 @@ func (x *AttributeProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttributeProto.ProtoReflect.Descriptor instead.
 func (*AttributeProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{4}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AttributeProto) GetName() string {
@@ -340,6 +360,13 @@ func (x *AttributeProto) GetName() string {
 	return ""
 }
 
+func (x *AttributeProto) GetF() float32 {
+	if x != nil && x.F != nil {
+		return *x.F
+	}
+	return 0
+}
+
 func (x *AttributeProto) GetI() int64 {
 	if x != nil && x.I != nil {
 		return *x.I
@@ -347,9 +374,30 @@ func (x *AttributeProto) GetI() int64 {
 	return 0
 }
 
+func (x *AttributeProto) GetS() []byte {
+	if x != nil {
+		return x.S
+	}
+	return nil
+}
+
+func (x *AttributeProto) GetT() *TensorProto {
+	if x != nil {
+		return x.T
+	}
+	return nil
+}
+
 func (x *AttributeProto) GetG() *GraphProto {
 	if x != nil {
 		return x.G
+	}
+	return nil
+}
+
+func (x *AttributeProto) GetFloats() []float32 {
+	if x != nil {
+		return x.Floats
 	}
 	return nil
 }
@@ -379,6 +427,9 @@ type TensorProto struct {
 	state         protoimpl.MessageState    `protogen:"open.v1"`
 	Dims          []int64                   `protobuf:"varint,1,rep,name=dims" json:"dims,omitempty"`
 	DataType      *int32                    `protobuf:"varint,2,opt,name=data_type,json=dataType" json:"data_type,omitempty"`
+	FloatData     []float32                 `protobuf:"fixed32,4,rep,packed,name=float_data,json=floatData" json:"float_data,omitempty"`
+	Int32Data     []int32                   `protobuf:"varint,5,rep,packed,name=int32_data,json=int32Data" json:"int32_data,omitempty"`
+	Int64Data     []int64                   `protobuf:"varint,7,rep,packed,name=int64_data,json=int64Data" json:"int64_data,omitempty"`
 	Name          *string                   `protobuf:"bytes,8,opt,name=name" json:"name,omitempty"`
 	RawData       []byte                    `protobuf:"bytes,9,opt,name=raw_data,json=rawData" json:"raw_data,omitempty"`
 	ExternalData  []*StringStringEntryProto `protobuf:"bytes,13,rep,name=external_data,json=externalData" json:"external_data,omitempty"`
@@ -389,7 +440,7 @@ type TensorProto struct {
 
 func (x *TensorProto) Reset() {
 	*x = TensorProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[5]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +452,7 @@ func (x *TensorProto) String() string {
 func (*TensorProto) ProtoMessage() {}
 
 func (x *TensorProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[5]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +465,7 @@ func (x *TensorProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorProto.ProtoReflect.Descriptor instead.
 func (*TensorProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{5}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TensorProto) GetDims() []int64 {
@@ -429,6 +480,27 @@ func (x *TensorProto) GetDataType() int32 {
 		return *x.DataType
 	}
 	return 0
+}
+
+func (x *TensorProto) GetFloatData() []float32 {
+	if x != nil {
+		return x.FloatData
+	}
+	return nil
+}
+
+func (x *TensorProto) GetInt32Data() []int32 {
+	if x != nil {
+		return x.Int32Data
+	}
+	return nil
+}
+
+func (x *TensorProto) GetInt64Data() []int64 {
+	if x != nil {
+		return x.Int64Data
+	}
+	return nil
 }
 
 func (x *TensorProto) GetName() string {
@@ -469,7 +541,7 @@ type StringStringEntryProto struct {
 
 func (x *StringStringEntryProto) Reset() {
 	*x = StringStringEntryProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[6]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +553,7 @@ func (x *StringStringEntryProto) String() string {
 func (*StringStringEntryProto) ProtoMessage() {}
 
 func (x *StringStringEntryProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[6]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +566,7 @@ func (x *StringStringEntryProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringStringEntryProto.ProtoReflect.Descriptor instead.
 func (*StringStringEntryProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{6}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StringStringEntryProto) GetKey() string {
@@ -521,7 +593,7 @@ type ValueInfoProto struct {
 
 func (x *ValueInfoProto) Reset() {
 	*x = ValueInfoProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[7]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +605,7 @@ func (x *ValueInfoProto) String() string {
 func (*ValueInfoProto) ProtoMessage() {}
 
 func (x *ValueInfoProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[7]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +618,7 @@ func (x *ValueInfoProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueInfoProto.ProtoReflect.Descriptor instead.
 func (*ValueInfoProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{7}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ValueInfoProto) GetName() string {
@@ -572,7 +644,7 @@ type TypeProto struct {
 
 func (x *TypeProto) Reset() {
 	*x = TypeProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[8]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +656,7 @@ func (x *TypeProto) String() string {
 func (*TypeProto) ProtoMessage() {}
 
 func (x *TypeProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[8]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +669,7 @@ func (x *TypeProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeProto.ProtoReflect.Descriptor instead.
 func (*TypeProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{8}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TypeProto) GetTensorType() *TypeProto_Tensor {
@@ -616,7 +688,7 @@ type TensorShapeProto struct {
 
 func (x *TensorShapeProto) Reset() {
 	*x = TensorShapeProto{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[9]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +700,7 @@ func (x *TensorShapeProto) String() string {
 func (*TensorShapeProto) ProtoMessage() {}
 
 func (x *TensorShapeProto) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[9]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +713,7 @@ func (x *TensorShapeProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorShapeProto.ProtoReflect.Descriptor instead.
 func (*TensorShapeProto) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{9}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TensorShapeProto) GetDim() []*TensorShapeProto_Dimension {
@@ -661,7 +733,7 @@ type TypeProto_Tensor struct {
 
 func (x *TypeProto_Tensor) Reset() {
 	*x = TypeProto_Tensor{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[10]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +745,7 @@ func (x *TypeProto_Tensor) String() string {
 func (*TypeProto_Tensor) ProtoMessage() {}
 
 func (x *TypeProto_Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[10]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +758,7 @@ func (x *TypeProto_Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeProto_Tensor.ProtoReflect.Descriptor instead.
 func (*TypeProto_Tensor) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{8, 0}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *TypeProto_Tensor) GetElemType() int32 {
@@ -716,7 +788,7 @@ type TensorShapeProto_Dimension struct {
 
 func (x *TensorShapeProto_Dimension) Reset() {
 	*x = TensorShapeProto_Dimension{}
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[11]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +800,7 @@ func (x *TensorShapeProto_Dimension) String() string {
 func (*TensorShapeProto_Dimension) ProtoMessage() {}
 
 func (x *TensorShapeProto_Dimension) ProtoReflect() protoreflect.Message {
-	mi := &file_ort_onnxpb_onnx_proto_msgTypes[11]
+	mi := &file_ort_graph_onnxpb_onnx_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +813,7 @@ func (x *TensorShapeProto_Dimension) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorShapeProto_Dimension.ProtoReflect.Descriptor instead.
 func (*TensorShapeProto_Dimension) Descriptor() ([]byte, []int) {
-	return file_ort_onnxpb_onnx_proto_rawDescGZIP(), []int{9, 0}
+	return file_ort_graph_onnxpb_onnx_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *TensorShapeProto_Dimension) GetValue() isTensorShapeProto_Dimension_Value {
@@ -785,21 +857,24 @@ func (*TensorShapeProto_Dimension_DimValue) isTensorShapeProto_Dimension_Value()
 
 func (*TensorShapeProto_Dimension_DimParam) isTensorShapeProto_Dimension_Value() {}
 
-var File_ort_onnxpb_onnx_proto protoreflect.FileDescriptor
+var File_ort_graph_onnxpb_onnx_proto protoreflect.FileDescriptor
 
-const file_ort_onnxpb_onnx_proto_rawDesc = "" +
+const file_ort_graph_onnxpb_onnx_proto_rawDesc = "" +
 	"\n" +
-	"\x15ort/onnxpb/onnx.proto\x12\x0edraftmill.onnx\"\x85\x01\n" +
+	"\x1bort/graph/onnxpb/onnx.proto\x12\x0edraftmill.onnx\"\xa4\x01\n" +
 	"\n" +
-	"ModelProto\x120\n" +
+	"ModelProto\x12\x1d\n" +
+	"\n" +
+	"ir_version\x18\x01 \x01(\x03R\tirVersion\x120\n" +
 	"\x05graph\x18\a \x01(\v2\x1a.draftmill.onnx.GraphProtoR\x05graph\x12E\n" +
 	"\fopset_import\x18\b \x03(\v2\".draftmill.onnx.OperatorSetIdProtoR\vopsetImport\"F\n" +
 	"\x12OperatorSetIdProto\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"\xa7\x02\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xbb\x02\n" +
 	"\n" +
 	"GraphProto\x12-\n" +
-	"\x04node\x18\x01 \x03(\v2\x19.draftmill.onnx.NodeProtoR\x04node\x12=\n" +
+	"\x04node\x18\x01 \x03(\v2\x19.draftmill.onnx.NodeProtoR\x04node\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12=\n" +
 	"\vinitializer\x18\x05 \x03(\v2\x1b.draftmill.onnx.TensorProtoR\vinitializer\x124\n" +
 	"\x05input\x18\v \x03(\v2\x1e.draftmill.onnx.ValueInfoProtoR\x05input\x126\n" +
 	"\x06output\x18\f \x03(\v2\x1e.draftmill.onnx.ValueInfoProtoR\x06output\x12=\n" +
@@ -811,17 +886,27 @@ const file_ort_onnxpb_onnx_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x17\n" +
 	"\aop_type\x18\x04 \x01(\tR\x06opType\x12<\n" +
 	"\tattribute\x18\x05 \x03(\v2\x1e.draftmill.onnx.AttributeProtoR\tattribute\x12\x16\n" +
-	"\x06domain\x18\a \x01(\tR\x06domain\"\xb8\x01\n" +
+	"\x06domain\x18\a \x01(\tR\x06domain\"\x97\x02\n" +
 	"\x0eAttributeProto\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\f\n" +
-	"\x01i\x18\x03 \x01(\x03R\x01i\x12(\n" +
-	"\x01g\x18\x06 \x01(\v2\x1a.draftmill.onnx.GraphProtoR\x01g\x12\x12\n" +
+	"\x01f\x18\x02 \x01(\x02R\x01f\x12\f\n" +
+	"\x01i\x18\x03 \x01(\x03R\x01i\x12\f\n" +
+	"\x01s\x18\x04 \x01(\fR\x01s\x12)\n" +
+	"\x01t\x18\x05 \x01(\v2\x1b.draftmill.onnx.TensorProtoR\x01t\x12(\n" +
+	"\x01g\x18\x06 \x01(\v2\x1a.draftmill.onnx.GraphProtoR\x01g\x12\x16\n" +
+	"\x06floats\x18\a \x03(\x02R\x06floats\x12\x12\n" +
 	"\x04ints\x18\b \x03(\x03R\x04ints\x122\n" +
 	"\x06graphs\x18\v \x03(\v2\x1a.draftmill.onnx.GraphProtoR\x06graphs\x12\x12\n" +
-	"\x04type\x18\x14 \x01(\x05R\x04type\"\xdf\x01\n" +
+	"\x04type\x18\x14 \x01(\x05R\x04type\"\xc8\x02\n" +
 	"\vTensorProto\x12\x12\n" +
 	"\x04dims\x18\x01 \x03(\x03R\x04dims\x12\x1b\n" +
-	"\tdata_type\x18\x02 \x01(\x05R\bdataType\x12\x12\n" +
+	"\tdata_type\x18\x02 \x01(\x05R\bdataType\x12!\n" +
+	"\n" +
+	"float_data\x18\x04 \x03(\x02B\x02\x10\x01R\tfloatData\x12!\n" +
+	"\n" +
+	"int32_data\x18\x05 \x03(\x05B\x02\x10\x01R\tint32Data\x12!\n" +
+	"\n" +
+	"int64_data\x18\a \x03(\x03B\x02\x10\x01R\tint64Data\x12\x12\n" +
 	"\x04name\x18\b \x01(\tR\x04name\x12\x19\n" +
 	"\braw_data\x18\t \x01(\fR\arawData\x12K\n" +
 	"\rexternal_data\x18\r \x03(\v2&.draftmill.onnx.StringStringEntryProtoR\fexternalData\x12#\n" +
@@ -843,22 +928,22 @@ const file_ort_onnxpb_onnx_proto_rawDesc = "" +
 	"\tDimension\x12\x1d\n" +
 	"\tdim_value\x18\x01 \x01(\x03H\x00R\bdimValue\x12\x1d\n" +
 	"\tdim_param\x18\x02 \x01(\tH\x00R\bdimParamB\a\n" +
-	"\x05valueB+Z)github.com/draftmill/draftmill/ort/onnxpb"
+	"\x05valueB1Z/github.com/draftmill/draftmill/ort/graph/onnxpb"
 
 var (
-	file_ort_onnxpb_onnx_proto_rawDescOnce sync.Once
-	file_ort_onnxpb_onnx_proto_rawDescData []byte
+	file_ort_graph_onnxpb_onnx_proto_rawDescOnce sync.Once
+	file_ort_graph_onnxpb_onnx_proto_rawDescData []byte
 )
 
-func file_ort_onnxpb_onnx_proto_rawDescGZIP() []byte {
-	file_ort_onnxpb_onnx_proto_rawDescOnce.Do(func() {
-		file_ort_onnxpb_onnx_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ort_onnxpb_onnx_proto_rawDesc), len(file_ort_onnxpb_onnx_proto_rawDesc)))
+func file_ort_graph_onnxpb_onnx_proto_rawDescGZIP() []byte {
+	file_ort_graph_onnxpb_onnx_proto_rawDescOnce.Do(func() {
+		file_ort_graph_onnxpb_onnx_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ort_graph_onnxpb_onnx_proto_rawDesc), len(file_ort_graph_onnxpb_onnx_proto_rawDesc)))
 	})
-	return file_ort_onnxpb_onnx_proto_rawDescData
+	return file_ort_graph_onnxpb_onnx_proto_rawDescData
 }
 
-var file_ort_onnxpb_onnx_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
-var file_ort_onnxpb_onnx_proto_goTypes = []any{
+var file_ort_graph_onnxpb_onnx_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_ort_graph_onnxpb_onnx_proto_goTypes = []any{
 	(*ModelProto)(nil),                 // 0: draftmill.onnx.ModelProto
 	(*OperatorSetIdProto)(nil),         // 1: draftmill.onnx.OperatorSetIdProto
 	(*GraphProto)(nil),                 // 2: draftmill.onnx.GraphProto
@@ -872,7 +957,7 @@ var file_ort_onnxpb_onnx_proto_goTypes = []any{
 	(*TypeProto_Tensor)(nil),           // 10: draftmill.onnx.TypeProto.Tensor
 	(*TensorShapeProto_Dimension)(nil), // 11: draftmill.onnx.TensorShapeProto.Dimension
 }
-var file_ort_onnxpb_onnx_proto_depIdxs = []int32{
+var file_ort_graph_onnxpb_onnx_proto_depIdxs = []int32{
 	2,  // 0: draftmill.onnx.ModelProto.graph:type_name -> draftmill.onnx.GraphProto
 	1,  // 1: draftmill.onnx.ModelProto.opset_import:type_name -> draftmill.onnx.OperatorSetIdProto
 	3,  // 2: draftmill.onnx.GraphProto.node:type_name -> draftmill.onnx.NodeProto
@@ -881,26 +966,27 @@ var file_ort_onnxpb_onnx_proto_depIdxs = []int32{
 	7,  // 5: draftmill.onnx.GraphProto.output:type_name -> draftmill.onnx.ValueInfoProto
 	7,  // 6: draftmill.onnx.GraphProto.value_info:type_name -> draftmill.onnx.ValueInfoProto
 	4,  // 7: draftmill.onnx.NodeProto.attribute:type_name -> draftmill.onnx.AttributeProto
-	2,  // 8: draftmill.onnx.AttributeProto.g:type_name -> draftmill.onnx.GraphProto
-	2,  // 9: draftmill.onnx.AttributeProto.graphs:type_name -> draftmill.onnx.GraphProto
-	6,  // 10: draftmill.onnx.TensorProto.external_data:type_name -> draftmill.onnx.StringStringEntryProto
-	8,  // 11: draftmill.onnx.ValueInfoProto.type:type_name -> draftmill.onnx.TypeProto
-	10, // 12: draftmill.onnx.TypeProto.tensor_type:type_name -> draftmill.onnx.TypeProto.Tensor
-	11, // 13: draftmill.onnx.TensorShapeProto.dim:type_name -> draftmill.onnx.TensorShapeProto.Dimension
-	9,  // 14: draftmill.onnx.TypeProto.Tensor.shape:type_name -> draftmill.onnx.TensorShapeProto
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	5,  // 8: draftmill.onnx.AttributeProto.t:type_name -> draftmill.onnx.TensorProto
+	2,  // 9: draftmill.onnx.AttributeProto.g:type_name -> draftmill.onnx.GraphProto
+	2,  // 10: draftmill.onnx.AttributeProto.graphs:type_name -> draftmill.onnx.GraphProto
+	6,  // 11: draftmill.onnx.TensorProto.external_data:type_name -> draftmill.onnx.StringStringEntryProto
+	8,  // 12: draftmill.onnx.ValueInfoProto.type:type_name -> draftmill.onnx.TypeProto
+	10, // 13: draftmill.onnx.TypeProto.tensor_type:type_name -> draftmill.onnx.TypeProto.Tensor
+	11, // 14: draftmill.onnx.TensorShapeProto.dim:type_name -> draftmill.onnx.TensorShapeProto.Dimension
+	9,  // 15: draftmill.onnx.TypeProto.Tensor.shape:type_name -> draftmill.onnx.TensorShapeProto
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
-func init() { file_ort_onnxpb_onnx_proto_init() }
-func file_ort_onnxpb_onnx_proto_init() {
-	if File_ort_onnxpb_onnx_proto != nil {
+func init() { file_ort_graph_onnxpb_onnx_proto_init() }
+func file_ort_graph_onnxpb_onnx_proto_init() {
+	if File_ort_graph_onnxpb_onnx_proto != nil {
 		return
 	}
-	file_ort_onnxpb_onnx_proto_msgTypes[11].OneofWrappers = []any{
+	file_ort_graph_onnxpb_onnx_proto_msgTypes[11].OneofWrappers = []any{
 		(*TensorShapeProto_Dimension_DimValue)(nil),
 		(*TensorShapeProto_Dimension_DimParam)(nil),
 	}
@@ -908,17 +994,17 @@ func file_ort_onnxpb_onnx_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ort_onnxpb_onnx_proto_rawDesc), len(file_ort_onnxpb_onnx_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ort_graph_onnxpb_onnx_proto_rawDesc), len(file_ort_graph_onnxpb_onnx_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_ort_onnxpb_onnx_proto_goTypes,
-		DependencyIndexes: file_ort_onnxpb_onnx_proto_depIdxs,
-		MessageInfos:      file_ort_onnxpb_onnx_proto_msgTypes,
+		GoTypes:           file_ort_graph_onnxpb_onnx_proto_goTypes,
+		DependencyIndexes: file_ort_graph_onnxpb_onnx_proto_depIdxs,
+		MessageInfos:      file_ort_graph_onnxpb_onnx_proto_msgTypes,
 	}.Build()
-	File_ort_onnxpb_onnx_proto = out.File
-	file_ort_onnxpb_onnx_proto_goTypes = nil
-	file_ort_onnxpb_onnx_proto_depIdxs = nil
+	File_ort_graph_onnxpb_onnx_proto = out.File
+	file_ort_graph_onnxpb_onnx_proto_goTypes = nil
+	file_ort_graph_onnxpb_onnx_proto_depIdxs = nil
 }

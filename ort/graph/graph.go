@@ -1,4 +1,4 @@
-package ort
+package graph
 
 import (
 	"errors"
@@ -12,40 +12,40 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
-// graph is the little of an ONNX file that a bundle needs: what goes in and
+// Summary is the little of an ONNX file that a bundle needs: what goes in and
 // out, which operators occur, and which other files hold its weights.
-type graph struct {
-	inputs, outputs []tensorInfo
-	ops             map[string]int // operator type -> number of nodes
-	windowed        string         // the first attention whose cache is as long as its window only
-	branches        int64          // tokens of a sequence beyond which another branch is taken, 0: no branches
-	external        []string       // locations of external data, relative to the model, sorted
+type Summary struct {
+	Inputs, Outputs []Tensor
+	Ops             map[string]int // operator type -> number of nodes
+	Windowed        string         // the first attention whose cache is as long as its window only
+	Branches        int64          // tokens of a sequence beyond which another branch is taken, 0: no branches
+	External        []string       // locations of external data, relative to the model, sorted
 }
 
-// tensorInfo is a graph input or output. A dimension without a fixed size is -1.
-type tensorInfo struct {
-	name  string
-	typ   elementType
-	shape []int64
+// Tensor is a graph input or output. A dimension without a fixed size is -1.
+type Tensor struct {
+	Name  string
+	Type  ElementType
+	Shape []int64
 }
 
-// readModel reads the ONNX file at path, all but its weights: where the file
+// Read reads the ONNX file at path, all but its weights: where the file
 // holds them itself, they are described as external data in this very file.
 // Reading it costs no session, no runtime and little memory.
-func readModel(path string) (*onnxpb.ModelProto, error) {
-	data, err := mapFile(path)
+func Read(path string) (*onnxpb.ModelProto, error) {
+	data, err := MapFile(path)
 	if err != nil {
 		return nil, err
 	}
-	m, err := parseModel(data, filepath.Base(path))
+	m, err := Parse(data, filepath.Base(path))
 	return m, errors.Join(err, syscall.Munmap(data))
 }
 
-// mapFile maps a file for reading. The caller unmaps it.
-func mapFile(path string) ([]byte, error) {
+// MapFile maps a file for reading. The caller unmaps it.
+func MapFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -65,9 +65,9 @@ func mapFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// parseModel reads a ModelProto from the file named self. It keeps no part of
+// Parse reads a ModelProto from the file named self. It keeps no part of
 // the data.
-func parseModel(data []byte, self string) (*onnxpb.ModelProto, error) {
+func Parse(data []byte, self string) (*onnxpb.ModelProto, error) {
 	m := &onnxpb.ModelProto{}
 	// From a model to its graph (7), to an initializer (5), to raw_data (9).
 	rest, err := outline(data, 0, self, 7, 5, 9)
@@ -113,7 +113,7 @@ func outline(msg []byte, at int, self string, path ...protowire.Number) ([]byte,
 			case len(value) > inlineLimit:
 				// Last, so that it prevails over what the message says.
 				t := &onnxpb.TensorProto{}
-				setExternal(t, self, start, len(value))
+				SetExternal(t, self, start, len(value))
 				moved, _ = proto.MarshalOptions{}.MarshalAppend(nil, t) // cannot fail: nothing is required
 				field = nil
 			}
@@ -124,22 +124,22 @@ func outline(msg []byte, at int, self string, path ...protowire.Number) ([]byte,
 	return append(out, moved...), nil
 }
 
-// setExternal says that a tensor's data are length bytes of a file.
-func setExternal(t *onnxpb.TensorProto, location string, offset, length int) {
+// SetExternal says that a tensor's data are length bytes of a file.
+func SetExternal(t *onnxpb.TensorProto, location string, offset, length int) {
 	entry := func(key, value string) *onnxpb.StringStringEntryProto {
 		return &onnxpb.StringStringEntryProto{Key: &key, Value: &value}
 	}
-	t.RawData, t.DataLocation = nil, proto.Int32(externalLocation)
+	t.RawData, t.DataLocation = nil, proto.Int32(External)
 	t.ExternalData = []*onnxpb.StringStringEntryProto{
 		entry("location", location), entry("offset", strconv.Itoa(offset)), entry("length", strconv.Itoa(length)),
 	}
 }
 
-// externalLocation is TensorProto.EXTERNAL.
-const externalLocation = 1
+// External is TensorProto.EXTERNAL.
+const External = 1
 
-// externalData is the value of a key of a tensor's external data, or "".
-func externalData(t *onnxpb.TensorProto, key string) string {
+// ExternalData is the value of a key of a tensor's external data, or "".
+func ExternalData(t *onnxpb.TensorProto, key string) string {
 	for _, e := range t.ExternalData {
 		if e.GetKey() == key {
 			return e.GetValue()
@@ -148,49 +148,60 @@ func externalData(t *onnxpb.TensorProto, key string) string {
 	return ""
 }
 
-// describe sums up the model of the file named self.
-func describe(m *onnxpb.ModelProto, self string) *graph {
-	g := &graph{ops: map[string]int{}}
+// Describe sums up the model of the file named self.
+func Describe(m *onnxpb.ModelProto, self string) *Summary {
+	g := &Summary{Ops: map[string]int{}}
 	for _, n := range m.Graph.Node {
-		g.ops[n.GetOpType()]++
-		if g.windowed == "" && attribute(n, "sliding_window_cache").GetI() != 0 {
-			g.windowed = n.GetOpType() + " " + n.GetName()
+		g.Ops[n.GetOpType()]++
+		if g.Windowed == "" && Attribute(n, "sliding_window_cache").GetI() != 0 {
+			g.Windowed = n.GetOpType() + " " + n.GetName()
 		}
 	}
 	for _, limit := range lengthBranches(m.Graph) {
-		if g.branches == 0 || limit < g.branches {
-			g.branches = limit
+		if g.Branches == 0 || limit < g.Branches {
+			g.Branches = limit
 		}
 	}
 	weights := map[string]bool{}
 	for _, t := range m.Graph.Initializer {
 		weights[t.GetName()] = true
-		if location := externalData(t, "location"); location != "" && location != self {
-			g.external = append(g.external, location)
+		if location := ExternalData(t, "location"); location != "" && location != self {
+			g.External = append(g.External, location)
 		}
 	}
-	slices.Sort(g.external)
-	g.external = slices.Compact(g.external)
+	slices.Sort(g.External)
+	g.External = slices.Compact(g.External)
 	for _, v := range m.Graph.Input {
 		if !weights[v.GetName()] { // old files list their weights as inputs with a default
-			g.inputs = append(g.inputs, describeValue(v))
+			g.Inputs = append(g.Inputs, describeValue(v))
 		}
 	}
 	for _, v := range m.Graph.Output {
-		g.outputs = append(g.outputs, describeValue(v))
+		g.Outputs = append(g.Outputs, describeValue(v))
 	}
 	return g
 }
 
-func describeValue(v *onnxpb.ValueInfoProto) tensorInfo {
+// Attribute is a node's attribute of that name, or nil, whose getters give
+// zero values.
+func Attribute(node *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
+	for _, a := range node.Attribute {
+		if a.GetName() == name {
+			return a
+		}
+	}
+	return nil
+}
+
+func describeValue(v *onnxpb.ValueInfoProto) Tensor {
 	tensor := v.GetType().GetTensorType()
-	t := tensorInfo{name: v.GetName(), typ: elementType(tensor.GetElemType())}
+	t := Tensor{Name: v.GetName(), Type: ElementType(tensor.GetElemType())}
 	for _, d := range tensor.GetShape().GetDim() {
 		size := int64(-1)
 		if _, fixed := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); fixed {
 			size = d.GetDimValue()
 		}
-		t.shape = append(t.shape, size)
+		t.Shape = append(t.Shape, size)
 	}
 	return t
 }

@@ -1,4 +1,4 @@
-package ort
+package graph
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/draftmill/draftmill/ort/onnxpb"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 // Places among the inputs of GroupQueryAttention, whose kernels refuse more
@@ -24,7 +24,7 @@ const (
 	gqaBias      = 10
 )
 
-// laneGraph rewrites a GQA model so that one run takes n sequences, each with a
+// Lanes rewrites a GQA model so that one run takes n sequences, each with a
 // cache and a length of its own:
 //
 //	            +- GroupQueryAttention, lane 0 -+
@@ -32,11 +32,11 @@ const (
 //	            +- ...                         -+
 //
 // and every other node works on all lanes together, [n, S, hidden]. Inputs
-// and outputs that the lanes do not share are named by laneName; a lane's
+// and outputs that the lanes do not share are named by LaneName; a lane's
 // lengths are inputs too, in place of attention_mask. The model is left as it
 // is and shares what does not change with the result. The error says why a
 // graph cannot be rewritten.
-func laneGraph(m *onnxpb.ModelProto, n int) (*onnxpb.ModelProto, error) {
+func Lanes(m *onnxpb.ModelProto, n int) (*onnxpb.ModelProto, error) {
 	for _, o := range m.OpsetImport {
 		if o.GetDomain() == "" && o.GetVersion() < 13 {
 			return nil, fmt.Errorf("opset %d: its Split cannot be given sizes", o.GetVersion())
@@ -60,9 +60,9 @@ func laneGraph(m *onnxpb.ModelProto, n int) (*onnxpb.ModelProto, error) {
 		nodes = append(nodes, r.nodes...)
 		r.nodes = nil
 	}
-	g := &onnxpb.GraphProto{Initializer: append(slices.Clone(m.Graph.Initializer), r.ones())}
+	g := &onnxpb.GraphProto{Name: m.Graph.Name, Initializer: append(slices.Clone(m.Graph.Initializer), r.ones())}
 	r.values(m.Graph, g)
-	for name := range prune(g, nodes) {
+	for name := range Prune(g, nodes) {
 		// The lanes have lengths and caches of their own instead.
 		if name == "attention_mask" || pastName.MatchString(name) {
 			return nil, fmt.Errorf("%s serves more than GroupQueryAttention", name)
@@ -70,19 +70,19 @@ func laneGraph(m *onnxpb.ModelProto, n int) (*onnxpb.ModelProto, error) {
 	}
 	// What ModelProto and GraphProto hold besides is copied as unknown fields.
 	g.ProtoReflect().SetUnknown(m.Graph.ProtoReflect().GetUnknown())
-	out := &onnxpb.ModelProto{Graph: g, OpsetImport: m.OpsetImport}
+	out := &onnxpb.ModelProto{IrVersion: m.IrVersion, Graph: g, OpsetImport: m.OpsetImport}
 	out.ProtoReflect().SetUnknown(m.ProtoReflect().GetUnknown())
 	return out, nil
 }
 
-// laneName is the name of a lane's own input or output.
-func laneName(lane int, name string) string { return fmt.Sprintf("lane.%d.%s", lane, name) }
+// LaneName is the name of a lane's own input or output.
+func LaneName(lane int, name string) string { return fmt.Sprintf("lane.%d.%s", lane, name) }
 
 // A lane's inputs besides its cache: how long it is once the fed tokens are in
 // it, minus one, int32 [1], and the same without the subtraction, int32 [].
 const (
-	seqlensName = "seqlens_k"
-	totalName   = "total_sequence_length"
+	SeqlensName = "seqlens_k"
+	TotalName   = "total_sequence_length"
 )
 
 const lanesOnes = "lanes.ones" // the sizes of a Split: 1 for every lane
@@ -94,7 +94,7 @@ type rewriter struct {
 
 // ones is the initializer lanesOnes.
 func (r *rewriter) ones() *onnxpb.TensorProto {
-	t := &onnxpb.TensorProto{Name: proto.String(lanesOnes), Dims: []int64{int64(r.n)}, DataType: proto.Int32(int32(int64Type))}
+	t := &onnxpb.TensorProto{Name: proto.String(lanesOnes), Dims: []int64{int64(r.n)}, DataType: proto.Int32(int32(Int64))}
 	for range r.n {
 		t.RawData = append(t.RawData, 1, 0, 0, 0, 0, 0, 0, 0) // little-endian
 	}
@@ -141,12 +141,12 @@ func (r *rewriter) attention(node *onnxpb.NodeProto, number int) error {
 			c.Input[i] = names[lane]
 		}
 		for _, i := range []int{gqaPastKey, gqaPastValue} {
-			c.Input[i] = laneName(lane, in(i))
+			c.Input[i] = LaneName(lane, in(i))
 		}
-		c.Input[gqaSeqlens], c.Input[gqaTotal] = laneName(lane, seqlensName), laneName(lane, totalName)
+		c.Input[gqaSeqlens], c.Input[gqaTotal] = LaneName(lane, SeqlensName), LaneName(lane, TotalName)
 		c.Output[0] = fmt.Sprintf("%s.out.%d", prefix, lane)
 		for _, i := range []int{1, 2} {
-			c.Output[i] = laneName(lane, node.Output[i])
+			c.Output[i] = LaneName(lane, node.Output[i])
 		}
 		outs = append(outs, c.Output[0])
 		r.nodes = append(r.nodes, c)
@@ -178,8 +178,8 @@ func (r *rewriter) values(from, g *onnxpb.GraphProto) {
 	}
 	for lane := range r.n {
 		g.Input = append(g.Input,
-			value(laneName(lane, seqlensName), int32Type, -1),
-			value(laneName(lane, totalName), int32Type))
+			Value(LaneName(lane, SeqlensName), Int32, -1),
+			Value(LaneName(lane, TotalName), Int32))
 		for _, side := range []struct {
 			from []*onnxpb.ValueInfoProto
 			to   *[]*onnxpb.ValueInfoProto
@@ -188,15 +188,15 @@ func (r *rewriter) values(from, g *onnxpb.GraphProto) {
 			for _, v := range side.from {
 				if side.is(v.GetName()) {
 					t := describeValue(v)
-					*side.to = append(*side.to, value(laneName(lane, t.name), t.typ, 1, t.shape[1], -1, t.shape[3]))
+					*side.to = append(*side.to, Value(LaneName(lane, t.Name), t.Type, 1, t.Shape[1], -1, t.Shape[3]))
 				}
 			}
 		}
 	}
 }
 
-// value describes a tensor; a negative size is left open.
-func value(name string, typ elementType, shape ...int64) *onnxpb.ValueInfoProto {
+// Value describes a tensor; a negative size is left open.
+func Value(name string, typ ElementType, shape ...int64) *onnxpb.ValueInfoProto {
 	s := &onnxpb.TensorShapeProto{}
 	for i, size := range shape {
 		d := &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: size}}
@@ -210,9 +210,9 @@ func value(name string, typ elementType, shape ...int64) *onnxpb.ValueInfoProto 
 	}}
 }
 
-// prune gives g those of the nodes that its outputs need, drops initializers
+// Prune gives g those of the nodes that its outputs need, drops initializers
 // that nobody needs, and returns the names that are needed.
-func prune(g *onnxpb.GraphProto, nodes []*onnxpb.NodeProto) map[string]bool {
+func Prune(g *onnxpb.GraphProto, nodes []*onnxpb.NodeProto) map[string]bool {
 	needed := map[string]bool{}
 	for _, v := range g.Output {
 		needed[v.GetName()] = true

@@ -7,4 +7,4 @@
 // and protoc-gen-go of the version of google.golang.org/protobuf in go.mod.
 package onnxpb
 
-//go:generate protoc -I ../.. --go_out=../.. --go_opt=paths=source_relative ort/onnxpb/onnx.proto
+//go:generate protoc -I ../../.. --go_out=../../.. --go_opt=paths=source_relative ort/graph/onnxpb/onnx.proto

@@ -1,0 +1,27 @@
+// Package graph reads and rewrites ONNX graphs of decoder-only language models.
+// It needs no runtime and no C: what it returns is handed to ONNX Runtime by
+// package ort.
+//
+//	Read, Parse   an ONNX file without its weights         (graph.go)
+//	Describe      inputs, outputs, operators, files        (graph.go)
+//	ReadLayout    the contract of the KV cache, or why not (contract.go)
+//	Weigh         types and number of the parameters       (weigh.go)
+//	Lanes         one run for several sequences            (lanes.go)
+//
+// The messages of a file are the generated types of onnxpb, whose doc.go says how
+// they are made. A graph with a branch that depends on the length of the text is
+// used up to that length (branches.go).
+//
+// # Invariants
+//
+//   - A rewriting leaves the model that it is given as it is. The result shares
+//     what does not change.
+//   - Damaged files are refused with an error; none makes a function panic or run
+//     for ever (FuzzParse).
+//   - Weights are never read here: a tensor of more than 1 KiB is described by the
+//     file, the offset and the length where its data are.
+//
+// Sources: ONNX's onnx.proto; the operators are those of ONNX Runtime's
+// ContribOperators.md; what exporters write is onnxruntime-genai's
+// models/builder.py and Optimum's ONNX exporter.
+package graph
