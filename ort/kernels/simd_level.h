@@ -1,0 +1,11 @@
+// What simd_*.c have in common: the kernels, compiled for one level, and their
+// table.
+#include "vector.h"
+
+#include "activations_simd.h"
+
+#include "simd.h"
+
+const dm_simd DM_SIMD_TABLE = {
+    .activate = activate,
+};
