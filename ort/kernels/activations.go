@@ -8,9 +8,8 @@ type Activation int
 
 // The activations; see activations.h.
 const (
-	Identity Activation = C.DM_IDENTITY
 	SiLU     Activation = C.DM_SILU
-	GELU     Activation = C.DM_GELU
+	GELUErf  Activation = C.DM_GELU_ERF
 	GELUTanh Activation = C.DM_GELU_TANH
 	ReLU     Activation = C.DM_RELU
 )

@@ -5,11 +5,10 @@
 #include "kernels.h"
 
 typedef enum {
-  DM_IDENTITY = 0,
-  DM_SILU = 1,      // x sigmoid(x)
-  DM_GELU = 2,      // x Phi(x), by the error function
-  DM_GELU_TANH = 3, // its approximation with tanh
-  DM_RELU = 4,
+  DM_SILU = 0,      // x / (1 + exp(-x))
+  DM_GELU_ERF = 1,  // x / 2 * (1 + erf(x / sqrt 2))
+  DM_GELU_TANH = 2, // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+  DM_RELU = 3,      // max(x, 0)
 } dm_activation;
 
 // y[i] = act(x[i]) * with[i], or act(x[i]) where with is NULL, for n numbers. y

@@ -4,11 +4,11 @@
 V_INLINE v16 v_activation(dm_activation act, v16 x) {
   switch (act) {
   case DM_SILU: return v_silu(x);
-  case DM_GELU: return v_gelu(x);
+  case DM_GELU_ERF: return v_gelu(x);
   case DM_GELU_TANH: return v_gelu_tanh(x);
   case DM_RELU: return v_less(x, v_zero(), v_zero(), x);
-  default: return x;
   }
+  return x;
 }
 
 V_INLINE void activate_by(dm_activation act, size_t n, const float *x, const float *with,
@@ -27,9 +27,8 @@ V_INLINE void activate_by(dm_activation act, size_t n, const float *x, const flo
 static void activate(dm_activation act, size_t n, const float *x, const float *with, float *y) {
   switch (act) {
   case DM_SILU: activate_by(DM_SILU, n, x, with, y); break;
-  case DM_GELU: activate_by(DM_GELU, n, x, with, y); break;
+  case DM_GELU_ERF: activate_by(DM_GELU_ERF, n, x, with, y); break;
   case DM_GELU_TANH: activate_by(DM_GELU_TANH, n, x, with, y); break;
   case DM_RELU: activate_by(DM_RELU, n, x, with, y); break;
-  case DM_IDENTITY: activate_by(DM_IDENTITY, n, x, with, y); break;
   }
 }

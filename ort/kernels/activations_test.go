@@ -34,9 +34,8 @@ var activations = []struct {
 	act   Activation
 	exact func(x float64) float64
 }{
-	{"identity", Identity, func(x float64) float64 { return x }},
 	{"SiLU", SiLU, func(x float64) float64 { return x / (1 + math.Exp(-x)) }},
-	{"GELU", GELU, func(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) }},
+	{"GELU", GELUErf, func(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) }},
 	{"GELU tanh", GELUTanh, func(x float64) float64 {
 		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}},

@@ -100,16 +100,6 @@ func MatMul(products []Product, x []float32, rows int, t Threads) {
 	C.dm_qmatmul(&c[0], C.size_t(len(c)), (*C.float)(unsafe.SliceData(x)), C.size_t(w.k), C.size_t(rows), scratch, t.c)
 }
 
-// Activation is the function of a gated product.
-type Activation int
-
-// Activations; see dm_activation in quantized.h.
-const (
-	SiLU     Activation = C.DM_SILU
-	GELUErf  Activation = C.DM_GELU_ERF
-	GELUTanh Activation = C.DM_GELU_TANH
-)
-
 // Gated computes y = activation(x gate) * (x up), the gated part of an MLP; y is
 // [rows][N].
 func Gated(gate, up Product, activation Activation, y, x []float32, rows int, t Threads) {

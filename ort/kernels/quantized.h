@@ -11,7 +11,7 @@
 #ifndef DRAFTMILL_KERNELS_QUANTIZED_H
 #define DRAFTMILL_KERNELS_QUANTIZED_H
 
-#include "kernels.h"
+#include "activations.h"
 
 // A matrix as com.microsoft.MatMulNBits has it, in the caller's memory: n columns
 // of k weights each, every column cut into ceil(k / block) blocks.
@@ -64,12 +64,6 @@ size_t dm_qscratch(size_t rows, size_t k, int block);
 // of the same k and block. Activations are quantized once. threads may be NULL.
 void dm_qmatmul(const dm_qproduct *products, size_t count, const float *x, size_t ldx,
                 size_t rows, void *scratch, const dm_parallel *threads);
-
-typedef enum {
-  DM_SILU = 0,      // x / (1 + exp(-x))
-  DM_GELU_ERF = 1,  // x / 2 * (1 + erf(x / sqrt 2))
-  DM_GELU_TANH = 2, // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
-} dm_activation;
 
 // The gated product of an MLP: y = activation(x G + bias of G) * (x U + bias of U).
 // Both matrices have the same n, k and block. Fields y and residual of gate and up
