@@ -43,8 +43,8 @@ static void run(void *arg, dm_part part, void *partArg, size_t parts) {
   atomic_store(&p->working, p->started);
   atomic_fetch_add(&p->round, 1);
   compute(p);
-  while (atomic_load(&p->working) > 0) {
-  }
+  for (unsigned spins = 0; atomic_load(&p->working) > 0;)
+    if (++spins > 4096) sched_yield(); // another process may hold the thread's core
 }
 
 dm_parallel *dm_threads_new(int threads) {
@@ -65,4 +65,28 @@ void dm_threads_free(dm_parallel *parallel) {
   for (int i = 0; i < p->started; i++) pthread_join(p->threads[i], NULL);
   free(p->threads);
   free(p);
+}
+
+typedef struct {
+  const uint64_t *data;
+  size_t count;
+  atomic_ullong sum;
+} reading;
+
+static void read_part(void *arg, size_t part) {
+  reading *r = arg;
+  size_t first = part << 17, last = first + (1 << 17) < r->count ? first + (1 << 17) : r->count;
+  uint64_t sum[8] = {0};
+  for (size_t i = first; i + 8 <= last; i += 8) {
+    __builtin_prefetch(&r->data[i + 256]);
+    for (int j = 0; j < 8; j++) sum[j] ^= r->data[i + (size_t)j];
+  }
+  for (int j = 1; j < 8; j++) sum[0] ^= sum[j];
+  atomic_fetch_add(&r->sum, sum[0]);
+}
+
+uint64_t dm_threads_read(const dm_parallel *p, const uint64_t *data, size_t count) {
+  reading r = {.data = data, .count = count};
+  p->run(p->pool, read_part, &r, (count + (1 << 17) - 1) >> 17);
+  return r.sum;
 }
