@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda race asan soak mutants lint check bench bench-peers clean
+.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda test-arm64 race asan soak mutants lint check bench bench-peers clean
 
 all: build
 
@@ -36,6 +36,12 @@ test-webgpu: ort
 ## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails)
 test-cuda:
 	@GO=$(GO) ort/orttest/cuda.sh
+
+## test-arm64: the kernels' tests on an emulated arm64 (Debian: qemu-user, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross)
+test-arm64:
+	@for c in qemu-aarch64 aarch64-linux-gnu-gcc; do command -v $$c >/dev/null || \
+		{ echo "$$c is missing: apt-get install qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; exit 1; }; done
+	GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc $(GO) test -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' ./ort/kernels
 
 ## race: the tests under the race detector
 race: ort

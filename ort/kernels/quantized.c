@@ -10,6 +10,12 @@ static const qpath *path(void) {
   switch (dm_cpu_level()) {
 #if defined(__x86_64__)
   case DM_AVX512_VNNI: return &qpath_avx512_vnni;
+  case DM_AVX512: return &qpath_avx512;
+  case DM_AVX_VNNI: return &qpath_avx_vnni;
+  case DM_AVX2: return &qpath_avx2;
+#elif defined(__aarch64__)
+  case DM_NEON_DOT: return &qpath_neon_dot;
+  case DM_NEON: return &qpath_neon;
 #endif
   default: return &qpath_portable;
   }
