@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // signature is the part of a graph that ReadLayout judges.
@@ -176,7 +177,7 @@ func TestContracts(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(decoderSignature().encode())
 	f.Add([]byte{})
-	for _, name := range []string{"phi3-builder", "llama-builder-int4", "refused/window"} {
+	for _, name := range []string{"phi3-builder", "llama-builder-int4", "gemma2-builder", "llama-optimum", "refused/window"} {
 		data, err := os.ReadFile(filepath.Join(modelDir(name), "model.onnx"))
 		if err != nil {
 			f.Fatal(err)
@@ -194,6 +195,12 @@ func FuzzParse(f *testing.F) {
 		}
 		Weigh(m.Graph)
 		_, _ = Lanes(m, 2)
+		if r, err := NewRagged(m, takeAll()); err == nil {
+			if _, err := proto.Marshal(r.Model); err != nil {
+				t.Error(err)
+			}
+		}
+		_, _ = NewRagged(m, RaggedOptions{Domain: MicrosoftDomain})
 		if l.Layers < 1 || len(l.Past) != 2*l.Layers || len(l.Present) != 2*l.Layers {
 			t.Errorf("accepted with %d layers and caches %v, %v", l.Layers, l.Past, l.Present)
 		}

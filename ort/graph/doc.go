@@ -7,10 +7,20 @@
 //	ReadLayout    the contract of the KV cache, or why not (contract.go)
 //	Weigh         types and number of the parameters       (weigh.go)
 //	Lanes         one run for several sequences            (lanes.go)
+//	NewRagged     ragged passes over a paged cache         (ragged.go)
 //
 // The messages of a file are the generated types of onnxpb, whose doc.go says how
 // they are made. A graph with a branch that depends on the length of the text is
 // used up to that length (branches.go).
+//
+// # Ragged passes
+//
+// NewRagged works on a copy of the nodes (editor.go) in four steps. Attention
+// becomes one node a layer (ragged_attention.go). What nobody needs any more goes,
+// and the packed row of tokens is followed through what is left (flow.go, rules
+// in flow_rules.go and flow_shapes.go): an operator that may mix tokens is
+// refused. What follows the last attention is given the wanted rows only
+// (ragged_head.go). On the CPU, matrices become ours (matrices.go, gated.go).
 //
 // # Invariants
 //

@@ -1,0 +1,270 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
+)
+
+// Ragged is a model rewritten for ragged passes over a paged cache: one run takes
+// the tokens of any number of sequences, any number of each, packed into one row
+// of T tokens. Sequence b of B owns tokens cumulative[b] to cumulative[b+1]-1 of
+// the row; they follow past[b] tokens that its cache holds already. Inputs, with
+// the names of the constants below:
+//
+//	input_ids                   int64 [1, T]
+//	position_ids                int64 [1, T], only where Positions says so
+//	cumulative_sequence_length  int32 [B+1]
+//	past_seqlens                int32 [B]
+//	block_table                 int32 [B, most blocks of a sequence]
+//	logit_rows                  int64 [R], the tokens of the row whose logits are wanted
+//	key_cache.N, value_cache.N  [blocks, block size, KV heads, head size]
+//
+// Outputs:
+//
+//	logits                               float32 [R, vocabulary]
+//	key_cache_out.N, value_cache_out.N   the memory of the caches that went in
+//
+// R may not be 0. Whatever follows the last attention runs on the wanted rows only.
+type Ragged struct {
+	Model *onnxpb.ModelProto
+
+	Caches    []string    // cache inputs: key and value of layer 0, of layer 1, ...
+	CachesOut []string    // CachesOut[i] is the output for Caches[i]
+	Cache     ElementType // type of the caches
+	Positions bool        // whether there is an input position_ids
+
+	// Matrices are what the nodes Matrices and Gated multiply with, by number.
+	// Bind puts the caller's handles in place of the numbers.
+	Matrices []*Matrix
+}
+
+// Names of a ragged graph's inputs and of its first output.
+const (
+	InputIDs          = "input_ids"
+	PositionIDs       = "position_ids"
+	CumulativeLengths = "cumulative_sequence_length"
+	PastLengths       = "past_seqlens"
+	BlockTable        = "block_table"
+	LogitRows         = "logit_rows"
+	Logits            = "logits"
+)
+
+// Domains of the attention operator.
+const (
+	// OwnDomain is that of draftmill's operators for the CPU: PagedAttention,
+	// Matrices and Gated, all in float32 and for any leading dimensions.
+	OwnDomain = "draftmill"
+	// MicrosoftDomain is that of ONNX Runtime's own operators. Its
+	// PagedAttention takes operands of two dimensions, in half precision.
+	MicrosoftDomain = "com.microsoft"
+)
+
+// RaggedOptions say for which kernels a graph is rewritten.
+type RaggedOptions struct {
+	Domain string // of the attention operator: OwnDomain or MicrosoftDomain
+
+	// Take decides which matrices become ours; what it refuses stays as it is.
+	// nil takes none. It is for OwnDomain only.
+	Take func(*Matrix) bool
+}
+
+// NewRagged rewrites a model for ragged passes. The model is left as it is and
+// shares what does not change with the result. The error says why it cannot be
+// rewritten; it can still be run as it is, one sequence after another.
+//
+// Every operator that is left must be known to treat tokens one by one
+// (flow.go), as sequences would see each other otherwise.
+func NewRagged(m *onnxpb.ModelProto, o RaggedOptions) (*Ragged, error) {
+	l, err := ReadLayout(Describe(m, ""))
+	if err != nil {
+		return nil, err
+	}
+	e, err := newEditor(m.Graph)
+	if err != nil {
+		return nil, err
+	}
+	r := &ragging{editor: e, options: o, layout: l, result: &Ragged{Cache: l.Cache}}
+	if o.Domain == OwnDomain {
+		r.result.Cache = Float32
+	}
+	r.dropBranches()
+	switch l.Contract {
+	case GQA:
+		err = r.gqa()
+	default:
+		err = r.growing()
+	}
+	if err == nil {
+		err = r.assemble()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.finish(m), nil
+}
+
+// ragging is one rewriting under way.
+type ragging struct {
+	*editor
+	options RaggedOptions
+	layout  *Layout
+	result  *Ragged
+	flow    *flow
+	made    int               // names given so far
+	casts   map[string]string // what cast made
+}
+
+// name gives a new name to a value or a node.
+func (r *ragging) name(of string) string {
+	r.made++
+	return fmt.Sprintf("ragged.%d.%s", r.made, of)
+}
+
+// dropBranches takes the branch of texts within the limit; Layout.Limit keeps
+// longer ones away.
+func (r *ragging) dropBranches() {
+	branches := lengthBranches(&onnxpb.GraphProto{Node: r.nodes})
+	if len(branches) == 0 {
+		return
+	}
+	var nodes []*onnxpb.NodeProto
+	for _, n := range r.nodes {
+		if branches[n] > 0 {
+			nodes = append(nodes, withinLimit(n)...)
+		} else {
+			nodes = append(nodes, n)
+		}
+	}
+	r.nodes = nodes
+	r.index()
+}
+
+// assemble follows the attention's rewriting: what nobody needs any more goes,
+// what is left is checked, and the rest is made ours.
+func (r *ragging) assemble() error {
+	needed, err := r.sort(r.outputs()...)
+	if err != nil {
+		return err
+	}
+	if needed["attention_mask"] {
+		return errors.New("attention_mask serves more than attention")
+	}
+	for name := range needed {
+		if pastName.MatchString(name) {
+			return fmt.Errorf("%s serves more than attention", name)
+		}
+	}
+	if r.flow, err = r.follow(); err != nil {
+		return err
+	}
+	if err := r.wantedRows(); err != nil {
+		return err
+	}
+	if r.options.Domain == OwnDomain && r.options.Take != nil {
+		if err := r.matrices(); err != nil {
+			return err
+		}
+	}
+	needed, err = r.sort(r.outputs()...)
+	r.result.Positions = needed[PositionIDs]
+	return err
+}
+
+// outputs are the names of the graph's outputs.
+func (r *ragging) outputs() []string {
+	return append([]string{Logits}, r.result.CachesOut...)
+}
+
+// addCache names a layer's cache in the graph and returns the names of inputs
+// and outputs.
+func (r *ragging) addCache(layer int) (in, out []string) {
+	for _, kind := range []string{"key", "value"} {
+		in = append(in, fmt.Sprintf("%s_cache.%d", kind, layer))
+		out = append(out, fmt.Sprintf("%s_cache_out.%d", kind, layer))
+	}
+	return in, out
+}
+
+// setCaches lists the caches of all layers.
+func (r *ragging) setCaches() {
+	for layer := range r.layout.Layers {
+		in, out := r.addCache(layer)
+		r.result.Caches = append(r.result.Caches, in...)
+		r.result.CachesOut = append(r.result.CachesOut, out...)
+	}
+}
+
+// finish makes the model.
+func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
+	g := &onnxpb.GraphProto{Name: m.Graph.Name, Node: r.nodes}
+	needed := map[string]bool{}
+	for _, n := range r.nodes {
+		need(n, needed)
+	}
+	for _, t := range m.Graph.Initializer {
+		if needed[t.GetName()] {
+			g.Initializer = append(g.Initializer, t)
+		}
+	}
+	for _, t := range r.added {
+		if needed[t.GetName()] {
+			g.Initializer = append(g.Initializer, t)
+		}
+	}
+	g.Input = append(g.Input, Value(InputIDs, Int64, 1, -1))
+	if r.result.Positions {
+		g.Input = append(g.Input, Value(PositionIDs, Int64, 1, -1))
+	}
+	g.Input = append(g.Input, Value(CumulativeLengths, Int32, -1), Value(PastLengths, Int32, -1), Value(BlockTable, Int32, -1, -1), Value(LogitRows, Int64, -1))
+	g.Output = append(g.Output, Value(Logits, Float32, -1, int64(max(r.layout.Vocab, 0))))
+	if r.layout.Vocab <= 0 {
+		g.Output[0] = Value(Logits, Float32, -1, -1)
+	}
+	heads, size := open(r.layout.KVHeads), open(r.layout.HeadSize)
+	for i, name := range r.result.Caches {
+		g.Input = append(g.Input, Value(name, r.result.Cache, -1, -1, heads, size))
+		g.Output = append(g.Output, Value(r.result.CachesOut[i], r.result.Cache, -1, -1, heads, size))
+	}
+	g.ProtoReflect().SetUnknown(m.Graph.ProtoReflect().GetUnknown())
+	out := &onnxpb.ModelProto{IrVersion: m.IrVersion, Graph: g}
+	out.ProtoReflect().SetUnknown(m.ProtoReflect().GetUnknown())
+	domains := []string{r.options.Domain}
+	for _, o := range m.OpsetImport {
+		out.OpsetImport = append(out.OpsetImport, o)
+		domains = slices.DeleteFunc(domains, func(d string) bool { return d == o.GetDomain() })
+	}
+	for _, d := range domains {
+		out.OpsetImport = append(out.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: proto.String(d), Version: proto.Int64(1)})
+	}
+	r.result.Model = out
+	return r.result
+}
+
+// open is a size for Value: -1 where it is not known.
+func open(size int) int64 {
+	if size <= 0 {
+		return -1
+	}
+	return int64(size)
+}
+
+// Bind puts the caller's handles in place of the matrices' numbers, and tells
+// the operators of OwnDomain how many threads the session has. It is called once.
+func (r *Ragged) Bind(handle func(matrix int) int64, threads int) {
+	for _, n := range r.Model.Graph.Node {
+		if n.GetDomain() != OwnDomain {
+			continue
+		}
+		if a := Attribute(n, "matrices"); a != nil {
+			for i, number := range a.Ints {
+				a.Ints[i] = handle(int(number))
+			}
+		}
+		n.Attribute = append(n.Attribute, intAttribute("threads", int64(threads)))
+	}
+}
