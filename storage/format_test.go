@@ -55,7 +55,7 @@ func written[T any](tab *table[T]) []string {
 }
 
 func TestFormatIsDocumented(t *testing.T) {
-	for table, want := range map[string][]string{"completions": written(completionTable), "loops": written(loopTable)} {
+	for table, want := range map[string][]string{"completions": written(completionTable), "loops": written(loopTable), "scores": written(scoreTable)} {
 		if got := documented(t, table); !slices.Equal(got, want) {
 			t.Errorf("%s\nFORMAT.md %q\nwritten   %q", table, got, want)
 		}

@@ -145,6 +145,19 @@ func float64sColumn[T any](name string, field func(*T) *[]float64) column[T] {
 	}
 }
 
+func float64Column[T any](name string, field func(*T) *float64) column[T] {
+	return column[T]{name: name, typ: arrow.PrimitiveTypes.Float64,
+		put: func(b array.Builder, row *T) error {
+			if v := *field(row); math.IsNaN(v) || math.IsInf(v, 0) {
+				return fmt.Errorf("column %s: %v is not a finite number", name, v)
+			}
+			b.(*array.Float64Builder).Append(*field(row))
+			return nil
+		},
+		get: func(a arrow.Array, i int, row *T) { *field(row) = a.(*array.Float64).Value(i) },
+	}
+}
+
 // maybeFloat64Column writes nil as null. Infinity is allowed (the margin over
 // a runner-up that has no probability), NaN is not.
 func maybeFloat64Column[T any](name string, field func(*T) **float64) column[T] {

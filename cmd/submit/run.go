@@ -57,6 +57,12 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 		return err
 	}
 
+	if path, err := filepath.Abs(cfg.Dataset); err == nil { // for commands that read its other columns
+		if err := folder.NoteDataset(path); err != nil {
+			return err
+		}
+	}
+
 	fmt.Fprintf(stderr, "job %s -> %s\n", job.Name, folder.Dir())
 	if rule := job.EffectiveRule(); rule.Lossy() {
 		fmt.Fprintf(stderr, "rule %s is %s\n", rule, rule.Bound())

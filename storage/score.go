@@ -1,0 +1,136 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A Score is what one measure says of one sample: a row of the scores table,
+// whose key is (mode, Row, Sample, Metric).
+type Score struct {
+	Job    string
+	Row    int64
+	RowID  string
+	Sample int32
+	Metric string  // "pass", "exact", "rouge1", "rouge2", "rougeL" or "rougeLsum"
+	Score  float64 // 0 to 1; of pass and exact, 0 or 1
+	Reason string  // of pass, why: "passed", "failed", "error", "timeout", "memory", "crashed"; of a sample that was not decoded "none"; else empty
+	Detail string  // one line more about Reason, or empty
+	WallNS int64   // that a program ran, the sandbox's start included
+}
+
+var scoreTable = &table[Score]{
+	name: "scores",
+	cols: []column[Score]{
+		labelColumn("job", func(s *Score) *string { return &s.Job }),
+		int64Column("row", func(s *Score) *int64 { return &s.Row }),
+		textColumn("row_id", func(s *Score) *string { return &s.RowID }),
+		int32Column("sample", func(s *Score) *int32 { return &s.Sample }),
+		labelColumn("metric", func(s *Score) *string { return &s.Metric }),
+		float64Column("score", func(s *Score) *float64 { return &s.Score }),
+		maybeTextColumn("reason", func(s *Score) *string { return &s.Reason }),
+		maybeTextColumn("detail", func(s *Score) *string { return &s.Detail }),
+		int64Column("wall_ns", func(s *Score) *int64 { return &s.WallNS }),
+	},
+	size: func(s *Score) int { return 96 + len(s.RowID) + len(s.Detail) },
+	check: func(s *Score) error {
+		if s.Metric == "" || !(s.Score >= 0 && s.Score <= 1) {
+			return fmt.Errorf("score of row %d: %v of metric %q is not between 0 and 1", s.Row, s.Score, s.Metric)
+		}
+		return nil
+	},
+}
+
+// scoresDir is where scores lie. They are made from completions, again and
+// again if need be, and are no part of the manifest.
+const (
+	scoresDir   = "scores"
+	scoresFile  = "scores.parquet"
+	summaryFile = "summary.json"
+)
+
+// WriteScores replaces the scores of a mode by these.
+func (j *Job) WriteScores(mode string, scores []Score) error {
+	if err := checkShard(mode, 0); err != nil {
+		return fmt.Errorf("write the scores of job %s: %w", j.name, err)
+	}
+	return wrapf(j.writeScores(j.path(scoresDir, "mode="+mode), mode, scores), "write the scores of job %s, mode %s", j.name, mode)
+}
+
+func (j *Job) writeScores(dir, mode string, scores []Score) error {
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, "."+scoresFile+"."+unique())
+	w, err := newTableWriter(scoreTable, temp, map[string]string{metaJob: j.name, metaSpec: string(j.spec), metaMode: mode})
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp) // it is gone once it was renamed
+	for i := range scores {
+		if err := w.add(&scores[i]); err != nil {
+			_, _ = w.close()
+			return err
+		}
+	}
+	if _, err := w.close(); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, filepath.Join(dir, scoresFile)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// ReadScores calls fn for every score of a mode, by row, sample and metric as
+// they were written. Without scores it calls nothing.
+func (j *Job) ReadScores(mode string, fn func(Score) error) error {
+	path := j.path(scoresDir, "mode="+mode, scoresFile)
+	if there, err := exists(path); err != nil || !there {
+		return wrapf(err, "read the scores of job %s", j.name)
+	}
+	return readTable(scoreTable, path, "", fn)
+}
+
+// WriteScoreSummary keeps a JSON object beside the scores.
+func (j *Job) WriteScoreSummary(data []byte) error {
+	dir := j.path(scoresDir)
+	if err := makeDir(dir); err != nil {
+		return fmt.Errorf("write the scores of job %s: %w", j.name, err)
+	}
+	return wrapf(replaceFile(filepath.Join(dir, summaryFile), data, dir), "write the scores of job %s", j.name)
+}
+
+// ScoreSummary is what WriteScoreSummary kept, or nil.
+func (j *Job) ScoreSummary() ([]byte, error) {
+	data, err := os.ReadFile(j.path(scoresDir, summaryFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, wrapf(err, "read the scores of job %s", j.name)
+}
+
+// datasetFile says where the dataset was when the job was submitted last.
+const datasetFile = "_dataset"
+
+// NoteDataset keeps the path of the dataset, for commands that want its other
+// columns. It is no part of the job: the specification has its digest.
+func (j *Job) NoteDataset(path string) error {
+	if old, err := os.ReadFile(j.path(datasetFile)); err == nil && slices.Equal(old, []byte(path)) {
+		return nil
+	}
+	if err := makeDir(j.path(stagingDir)); err != nil {
+		return fmt.Errorf("note the dataset of job %s: %w", j.name, err)
+	}
+	return wrapf(replaceFile(j.path(datasetFile), []byte(path), j.path(stagingDir)), "note the dataset of job %s", j.name)
+}
+
+// NotedDataset is the path that NoteDataset kept, or empty.
+func (j *Job) NotedDataset() string {
+	path, _ := os.ReadFile(j.path(datasetFile))
+	return string(path)
+}
