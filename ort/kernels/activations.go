@@ -11,7 +11,6 @@ const (
 	SiLU     Activation = C.DM_SILU
 	GELUErf  Activation = C.DM_GELU_ERF
 	GELUTanh Activation = C.DM_GELU_TANH
-	ReLU     Activation = C.DM_RELU
 )
 
 // Activate sets y[i] to act(x[i]) * with[i], or to act(x[i]) where with is nil.

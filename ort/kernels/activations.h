@@ -8,7 +8,6 @@ typedef enum {
   DM_SILU = 0,      // x / (1 + exp(-x))
   DM_GELU_ERF = 1,  // x / 2 * (1 + erf(x / sqrt 2))
   DM_GELU_TANH = 2, // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
-  DM_RELU = 3,      // max(x, 0)
 } dm_activation;
 
 // y[i] = act(x[i]) * with[i], or act(x[i]) where with is NULL, for n numbers. y

@@ -6,7 +6,6 @@ V_INLINE v16 v_activation(dm_activation act, v16 x) {
   case DM_SILU: return v_silu(x);
   case DM_GELU_ERF: return v_gelu(x);
   case DM_GELU_TANH: return v_gelu_tanh(x);
-  case DM_RELU: return v_less(x, v_zero(), v_zero(), x);
   }
   return x;
 }
@@ -29,6 +28,5 @@ static void activate(dm_activation act, size_t n, const float *x, const float *w
   case DM_SILU: activate_by(DM_SILU, n, x, with, y); break;
   case DM_GELU_ERF: activate_by(DM_GELU_ERF, n, x, with, y); break;
   case DM_GELU_TANH: activate_by(DM_GELU_TANH, n, x, with, y); break;
-  case DM_RELU: activate_by(DM_RELU, n, x, with, y); break;
   }
 }

@@ -39,7 +39,6 @@ var activations = []struct {
 	{"GELU tanh", GELUTanh, func(x float64) float64 {
 		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}},
-	{"ReLU", ReLU, func(x float64) float64 { return max(x, 0) }},
 }
 
 func TestActivationsAreAccurateAndDoNotDependOnTheirPlace(t *testing.T) {

@@ -4,9 +4,17 @@
 #define DRAFTMILL_KERNELS_SIMD_H
 
 #include "activations.h"
+#include "attention_internal.h"
 
 typedef struct dm_simd {
   void (*activate)(dm_activation act, size_t n, const float *x, const float *with, float *y);
+  void (*prepare)(const dm_attention *a, size_t token, int32_t position, size_t slot, float *q,
+                  size_t tokens);
+  void (*attend)(const dm_attention *a, const dm_attention_rows *rows);
+  void (*merge)(const dm_attention *a, float *out, float *most, float *sum, const float *next,
+                float next_most, float next_sum);
+  void (*finish)(const dm_attention *a, size_t head, const float *out, float most, float sum,
+                 float *y);
 } dm_simd;
 
 extern const dm_simd dm_simd_portable, dm_simd_avx2, dm_simd_avx512, dm_simd_neon;

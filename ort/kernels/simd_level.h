@@ -3,9 +3,14 @@
 #include "vector.h"
 
 #include "activations_simd.h"
+#include "attention_simd.h"
 
 #include "simd.h"
 
 const dm_simd DM_SIMD_TABLE = {
     .activate = activate,
+    .prepare = prepare,
+    .attend = attend,
+    .merge = merge,
+    .finish = finish,
 };
