@@ -1,0 +1,209 @@
+package convert
+
+import "math"
+
+// Weights of few bits, as MatMulNBits stores them: a row is cut into blocks, and
+// a number is scale * (q - zero) with an unsigned q of 4 or 8 bits, one scale for
+// a block, and one zero, which is half the range unless zero points are given.
+//
+// Rounding to nearest with the scale that just covers a block's largest number
+// wastes the range on one outlier. The scale here is searched: each of a few
+// ranges around the largest number gives integers; for these the scale with the
+// least squared error is known in closed form, sum(x q) / sum(q q), and the range
+// with the least error is taken. Then all numbers are rounded again with that
+// scale, and the scale is fitted to these integers, which can only be better.
+// With symmetric blocks of 32 and 4 bits, normally distributed weights come
+// out with 0.84 of the root mean square error of absolute maximum / 7, and with
+// 0.94 of that of the largest number / -8 (quantize_test.go).
+//
+// Every product is rounded to float32 before it is added, so that results are the
+// same to the bit on all processors and for any number of them.
+
+// scheme is how a weight is quantized.
+type scheme struct {
+	bits, block int
+	asymmetric  bool
+}
+
+func (s scheme) blocks(cols int) int { return (cols + s.block - 1) / s.block }
+
+// rowBytes is what the integers of a row take.
+func (s scheme) rowBytes(cols int) int { return s.blocks(cols) * s.block * s.bits / 8 }
+
+// zeroBytes is what the zero points of a row take.
+func (s scheme) zeroBytes(cols int) int { return (s.blocks(cols)*s.bits + 7) / 8 }
+
+// maxBlock is the longest block.
+const maxBlock = 256
+
+// row quantizes a row; x is padded by zeros to whole blocks in place of what
+// the last block lacks. q, scales and zeros have the sizes above; zeros is not
+// used where the scheme is symmetric.
+func (s scheme) row(x []float32, q []byte, scales []float32, zeros []byte) {
+	var pad [maxBlock]float32
+	var integers [maxBlock]byte
+	clear(zeros)
+	for b := range s.blocks(len(x)) {
+		block := x[b*s.block:]
+		if len(block) >= s.block {
+			block = block[:s.block]
+		} else {
+			clear(pad[:])
+			copy(pad[:], block)
+			block = pad[:s.block]
+		}
+		n := integers[:s.block]
+		var zero byte
+		if s.asymmetric {
+			scales[b], zero = s.between(block, n)
+			if s.bits == 4 {
+				zeros[b/2] |= zero << (b % 2 * 4)
+			} else {
+				zeros[b] = zero
+			}
+		} else {
+			scales[b] = s.around(block, n)
+		}
+		s.pack(q[b*s.block*s.bits/8:], n)
+	}
+}
+
+// pack stores the integers of a block.
+func (s scheme) pack(q, n []byte) {
+	if s.bits == 8 {
+		copy(q, n)
+		return
+	}
+	for j := 0; j < len(n)/2; j++ {
+		q[j] = n[2*j] | n[2*j+1]<<4
+	}
+}
+
+// Adding roundBias to a float32 of less than 2^22 leaves its nearest integer,
+// ties to even, in the low bits; roundBits are those of zero.
+const (
+	roundBias = 3 << 22
+	roundBits = 0x4B400000
+)
+
+func nearest(x, scale float32, low, high int32) int32 {
+	return max(min(int32(math.Float32bits(float32(x*scale)+roundBias))-roundBits, high), low)
+}
+
+// ranges are those tried for 4 bits: what the largest number of a block is to
+// become. Tried on normal, Laplace and real weights; twelve ranges gain another
+// half percent.
+var ranges = [4]float32{-8.6, -8.1, -7.7, -7.1}
+
+// around quantizes a block symmetrically.
+func (s scheme) around(x []float32, q []byte) (scale float32) {
+	var largest, size float32
+	for _, v := range x {
+		if a := math.Float32frombits(math.Float32bits(v) &^ (1 << 31)); a > size {
+			size, largest = a, v
+		}
+	}
+	half := int32(1) << (s.bits - 1)
+	inverse := 1 / largest
+	if size == 0 || math.IsInf(float64(inverse), 0) { // zeros, or as good as
+		for i := range q {
+			q[i] = byte(half)
+		}
+		return 0
+	}
+	if s.bits == 8 {
+		inverse *= -128
+	} else {
+		inverse = 1 / bestRange(x, inverse)
+	}
+	var sum float32
+	var squares int32
+	for i, v := range x {
+		n := nearest(v, inverse, -half, half-1)
+		q[i] = byte(n + half)
+		sum += float32(v * float32(n))
+		squares += n * n
+	}
+	return sum / float32(squares)
+}
+
+// bestRange is the best of the scales that ranges lead to.
+func bestRange(x []float32, inverse float32) float32 {
+	i0, i1, i2, i3 := ranges[0]*inverse, ranges[1]*inverse, ranges[2]*inverse, ranges[3]*inverse
+	var a0, a1, a2, a3 float32
+	var b0, b1, b2, b3 int32
+	for _, v := range x {
+		n0, n1, n2, n3 := nearest(v, i0, -8, 7), nearest(v, i1, -8, 7), nearest(v, i2, -8, 7), nearest(v, i3, -8, 7)
+		a0 += float32(v * float32(n0))
+		a1 += float32(v * float32(n1))
+		a2 += float32(v * float32(n2))
+		a3 += float32(v * float32(n3))
+		b0 += n0 * n0
+		b1 += n1 * n1
+		b2 += n2 * n2
+		b3 += n3 * n3
+	}
+	// The squared error is sum(x x) - sum(x q)^2 / sum(q q).
+	scale, best := a0/float32(b0), a0/float32(b0)*a0
+	for _, c := range [3]struct {
+		a float32
+		b int32
+	}{{a1, b1}, {a2, b2}, {a3, b3}} {
+		if fit := c.a / float32(c.b); fit*c.a > best {
+			scale, best = fit, fit*c.a
+		}
+	}
+	return scale
+}
+
+// widths are the parts of a block's range that are tried with zero points.
+var widths = [4]float32{1, 0.94, 0.88, 0.82}
+
+// between quantizes a block with a zero point.
+func (s scheme) between(x []float32, q []byte) (scale float32, zero byte) {
+	var low, high float32 // zero is always among what can be stored
+	for _, v := range x {
+		low, high = min(low, v), max(high, v)
+	}
+	top := int32(1)<<s.bits - 1
+	if width := high - low; width == 0 || math.IsInf(float64(float32(top)/width), 0) {
+		clear(q)
+		return 0, 0
+	}
+	tried := widths[:]
+	if s.bits == 8 {
+		tried = tried[:1]
+	}
+	var best float32 = -1
+	for _, part := range tried {
+		inverse := float32(top) / ((high - low) * part)
+		z := nearest(-low*part, inverse, 0, top)
+		fit, gain := s.fit(x, inverse, z, nil)
+		if gain > best {
+			scale, zero, best = fit, byte(z), gain
+		}
+	}
+	scale, _ = s.fit(x, 1/scale, int32(zero), q)
+	return scale, zero
+}
+
+// fit rounds a block with a zero point; gain is what the squared error is less
+// than that of zeros.
+func (s scheme) fit(x []float32, inverse float32, zero int32, q []byte) (scale, gain float32) {
+	top := int32(1)<<s.bits - 1
+	var sum float32
+	var squares int32
+	for i, v := range x {
+		n := nearest(v, inverse, -zero, top-zero)
+		sum += float32(v * float32(n))
+		squares += n * n
+		if q != nil {
+			q[i] = byte(n + zero)
+		}
+	}
+	if squares == 0 {
+		return 0, 0
+	}
+	scale = sum / float32(squares)
+	return scale, scale * sum
+}
