@@ -20,7 +20,7 @@ import (
 var llamaNames = map[role]string{
 	embedding: "model.embed_tokens", finalNorm: "model.norm", head: "lm_head",
 	inputNorm: "model.layers.%d.input_layernorm", mlpNorm: "model.layers.%d.post_attention_layernorm",
-	query: "model.layers.%d.self_attn.q_proj", key: "model.layers.%d.self_attn.k_proj", value: "model.layers.%d.self_attn.v_proj",
+	query: "model.layers.%d.self_attn.q_proj", keyRole: "model.layers.%d.self_attn.k_proj", valueRole: "model.layers.%d.self_attn.v_proj",
 	queryKeyValue: "model.layers.%d.self_attn.qkv_proj", attentionOutput: "model.layers.%d.self_attn.o_proj",
 	queryNorm: "model.layers.%d.self_attn.q_norm", keyNorm: "model.layers.%d.self_attn.k_norm",
 	gate: "model.layers.%d.mlp.gate_proj", up: "model.layers.%d.mlp.up_proj", gateUp: "model.layers.%d.mlp.gate_up_proj", down: "model.layers.%d.mlp.down_proj",
@@ -390,7 +390,9 @@ func (c *hfConfig) rotary(m *model) error {
 		if r.trained < 1 || len(p.Short) == 0 {
 			return errors.New("rotary embeddings scaled (longrope) without original_max_position_embeddings or short_factor")
 		}
-		r.divisors = p.Short
+		for _, x := range p.Short {
+			r.divisors = append(r.divisors, float32(x))
+		}
 		longContext(m)
 	}
 	return nil

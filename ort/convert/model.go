@@ -25,12 +25,11 @@ type model struct {
 	embeddingScale float64 // 1: none
 	tied           bool    // the head is the embeddings
 
-	bos      int // -1: none
-	eos      []int
-	pad      int
-	license  string
-	name     string
-	template string // chat template, where the source is a GGUF file
+	bos     int // -1: none
+	eos     []int
+	pad     int
+	license string
+	name    string
 }
 
 // architecture is what the family alone decides.
@@ -154,7 +153,7 @@ type rotary struct {
 	fast, slow            float64   // yarn: rotations beyond which nothing, or everything, is interpolated
 	exact                 bool      // yarn: bounds are not rounded to whole dimensions
 	magnitude             float64   // of cosines and sines, 0: as the kind says, which for longrope is 1
-	divisors              []float64 // of each frequency; given by the file (GGUF), or longrope's short ones
+	divisors              []float32 // of each frequency; given by the file (GGUF), or longrope's short ones
 }
 
 func (r *rotary) check(headSize int) error {
@@ -180,7 +179,7 @@ func (r *rotary) check(headSize int) error {
 		return fmt.Errorf("rotary embeddings scaled by %q are not supported; linear, llama3, yarn and longrope are", r.kind)
 	}
 	for _, d := range r.divisors {
-		if !(d > 0) || math.IsInf(d, 0) {
+		if !(d > 0) || math.IsInf(float64(d), 0) {
 			return fmt.Errorf("a factor of %g of rotary embeddings", d)
 		}
 	}
@@ -205,7 +204,7 @@ func (r *rotary) frequencies(headSize int) (angles []float32, magnitude float64)
 			f = f/r.factor*(1-stay) + f*stay
 		}
 		if len(r.divisors) > 0 {
-			f /= r.divisors[i]
+			f /= float64(r.divisors[i])
 		}
 		angles[i] = float32(f)
 	}

@@ -20,8 +20,8 @@ const (
 	head
 	inputNorm // in front of attention
 	query
-	key
-	value
+	keyRole
+	valueRole
 	queryKeyValue // the three below each other
 	queryNorm
 	keyNorm
@@ -50,6 +50,9 @@ type source struct {
 	useless  *regexp.Regexp    // names of tensors that nobody needs
 	used     map[string]bool
 	close    func() error
+	// writeTokenizer writes the tokenizer's files; nil where they are files of
+	// the source.
+	writeTokenizer func(dir string) error
 }
 
 func (s *source) name(r role, layer int, suffix string) string {
@@ -130,7 +133,7 @@ func (s *source) matrix(r role, layer, rows, cols int) (*weight, error) {
 			return nil, err
 		}
 	}
-	if s.permuted && (r == query || r == key) {
+	if s.permuted && (r == query || r == keyRole) {
 		w.parts[0].order = interleaved(s.headSize)
 	}
 	return w, nil
