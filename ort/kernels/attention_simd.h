@@ -194,6 +194,9 @@ V_INLINE void add_values(const int R, const int N, size_t last, const float *val
 #if defined(DM_SIMD_AVX512)
 #define VALUE_ROWS 6
 #define VALUE_VECTORS 4
+#elif defined(DM_SIMD_PORTABLE)
+#define VALUE_ROWS 1
+#define VALUE_VECTORS 1
 #else
 #define VALUE_ROWS 3
 #define VALUE_VECTORS 2
@@ -218,12 +221,16 @@ static void add_rows(const dm_attention *a, const dm_attention_rows *rows, size_
 #define EACH_COUNT(N)                                                                              \
   switch (count) {                                                                                 \
   case 1: ADD_VALUES(1, N, 0); break;                                                              \
-  case 2: ADD_VALUES(2, N, 0); break;                                                              \
-  case 3: ADD_VALUES(3, N, 0); break;                                                              \
   EACH_MORE(N)                                                                                     \
   }
-#if VALUE_ROWS == 6
+#if VALUE_ROWS == 3
 #define EACH_MORE(N)                                                                               \
+  case 2: ADD_VALUES(2, N, 0); break;                                                              \
+  case 3: ADD_VALUES(3, N, 0); break;
+#elif VALUE_ROWS == 6
+#define EACH_MORE(N)                                                                               \
+  case 2: ADD_VALUES(2, N, 0); break;                                                              \
+  case 3: ADD_VALUES(3, N, 0); break;                                                              \
   case 4: ADD_VALUES(4, N, 0); break;                                                              \
   case 5: ADD_VALUES(5, N, 0); break;                                                              \
   case 6: ADD_VALUES(6, N, 0); break;

@@ -5,6 +5,7 @@
 
 #include "activations.h"
 #include "attention_internal.h"
+#include "float_internal.h"
 
 typedef struct dm_simd {
   void (*activate)(dm_activation act, size_t n, const float *x, const float *with, float *y);
@@ -15,6 +16,8 @@ typedef struct dm_simd {
                 float next_most, float next_sum);
   void (*finish)(const dm_attention *a, size_t head, const float *out, float most, float sum,
                  float *y);
+  void (*multiply)(const dm_float_tile *t);
+  size_t tile; // rows that one call of multiply takes at most
 } dm_simd;
 
 extern const dm_simd dm_simd_portable, dm_simd_avx2, dm_simd_avx512, dm_simd_neon;

@@ -4,6 +4,7 @@
 
 #include "activations_simd.h"
 #include "attention_simd.h"
+#include "float_simd.h"
 
 #include "simd.h"
 
@@ -13,4 +14,6 @@ const dm_simd DM_SIMD_TABLE = {
     .attend = attend,
     .merge = merge,
     .finish = finish,
+    .multiply = multiply,
+    .tile = TILE_ROWS,
 };

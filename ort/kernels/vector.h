@@ -11,7 +11,13 @@
 #include <string.h>
 
 #define DM_LANES 16
+// Registers are kept across calls only where all is inlined; the portable arrays
+// would merely make the compiler slow.
+#if defined(DM_SIMD_PORTABLE)
+#define V_INLINE static __attribute__((unused))
+#else
 #define V_INLINE static inline __attribute__((always_inline))
+#endif
 
 #if defined(DM_SIMD_AVX512)
 #include <immintrin.h>
