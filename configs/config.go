@@ -29,6 +29,9 @@ type Config struct {
 	Template string `mapstructure:"template"`
 	// Limit is the number of rows to take from the dataset's head; 0 means all.
 	Limit int `mapstructure:"limit"`
+	// Margin is the difference of scores between modes that would matter, from
+	// 0 to 1; 0 sets none. It is fixed with the job, before there are scores.
+	Margin float64 `mapstructure:"margin"`
 	// ShardRows is the number of rows in one message of the queue, at least 1.
 	ShardRows int `mapstructure:"shard_rows"`
 	// Out is the folder under which every job has a folder of its name.

@@ -42,6 +42,7 @@ var keys = []key{
 	{"id_column", "id-column", submit, "", "column `NAME` of the row ids (default: recognized by name)"},
 	{"template", "template", submit, "", "prompt `TEXT` in Go's text/template over the columns, such as 'Summarize: {{.document}}', or @FILE"},
 	{"limit", "limit", submit, 0, "take the first `N` rows only; 0 takes all"},
+	{"margin", "margin", submit, 0.0, "fix a difference of scores `D` that matters, such as 0.05, before there are any: report tests whether the modes differ by less"},
 	{"shard_rows", "shard-rows", submit, 16, "`N` rows per shard"},
 	{"out", "out", both, "out", "output `DIR`; a job writes into DIR/JOB"},
 	{"job", "job", submit, "", "job `NAME`: letters, digits, '_' and '-' (default: named by submit)"},

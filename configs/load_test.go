@@ -114,7 +114,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	c := mustLoad(t, SubmitFlags, "--config", "testdata/every-key.good.yaml")
 	want := Config{
 		Dataset: "rows.jsonl", PromptColumn: "question", IDColumn: "key",
-		Template: "Q: {{.question}}\nA:", Limit: 20, ShardRows: 3,
+		Template: "Q: {{.question}}\nA:", Limit: 20, Margin: 0.05, ShardRows: 3,
 		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
 		Target: "big", Draft: "small", Drafter: "model+lookup:5", K: 0, Lookahead: "confidence:0.25", Rule: "lenient:0.5",
 		Sampling: Sampling{

@@ -104,6 +104,7 @@ func (p *problems) submitValues() {
 	c, s := p.c, p.c.Sampling
 	p.must(c.Dataset != "", "dataset", "want a dataset; name a file with --dataset")
 	p.atLeast("limit", c.Limit, 0)
+	p.must(c.Margin >= 0 && c.Margin < 1, "margin", "want 0 (none) or more and less than 1, such as 0.05 for 5 points, got %v", c.Margin)
 	p.atLeast("shard_rows", c.ShardRows, 1)
 	p.must(c.Job == "" || jobName.MatchString(c.Job), "job",
 		"want 1 to 64 letters, digits, '_' and '-', the first a letter or digit, got %q", c.Job)

@@ -43,6 +43,7 @@ type Job struct {
 	MaxNewTokens int           `json:"max_new_tokens"`
 	Context      int           `json:"context,omitempty"` // most tokens of a sequence; 0: what the models hold
 	Stop         []string      `json:"stop,omitempty"`
+	Margin       float64       `json:"margin,omitempty"` // of scores: decides no token, but is to be fixed before there are any
 }
 
 // Dataset names the rows of a job.

@@ -1,12 +1,12 @@
 package storage
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // A Score is what one measure says of one sample: a row of the scores table,
@@ -114,23 +114,30 @@ func (j *Job) ScoreSummary() ([]byte, error) {
 	return data, wrapf(err, "read the scores of job %s", j.name)
 }
 
-// datasetFile says where the dataset was when the job was submitted last.
-const datasetFile = "_dataset"
+// placeFile says where things were when the job was submitted last.
+const placeFile = "_place.json"
 
-// NoteDataset keeps the path of the dataset, for commands that want its other
-// columns. It is no part of the job: the specification has its digest.
-func (j *Job) NoteDataset(path string) error {
-	if old, err := os.ReadFile(j.path(datasetFile)); err == nil && slices.Equal(old, []byte(path)) {
-		return nil
-	}
-	if err := makeDir(j.path(stagingDir)); err != nil {
-		return fmt.Errorf("note the dataset of job %s: %w", j.name, err)
-	}
-	return wrapf(replaceFile(j.path(datasetFile), []byte(path), j.path(stagingDir)), "note the dataset of job %s", j.name)
+// A Place says where a job's dataset and target model were, as absolute paths,
+// for commands that want the dataset's other columns or the texts of tokens. It
+// is no part of the job: the specification has their digests.
+type Place struct {
+	Dataset string `json:"dataset"`
+	Target  string `json:"target"`
 }
 
-// NotedDataset is the path that NoteDataset kept, or empty.
-func (j *Job) NotedDataset() string {
-	path, _ := os.ReadFile(j.path(datasetFile))
-	return string(path)
+// NotePlace keeps a place.
+func (j *Job) NotePlace(p Place) error {
+	if err := makeDir(j.path(stagingDir)); err != nil {
+		return fmt.Errorf("note the place of job %s: %w", j.name, err)
+	}
+	return wrapf(replaceFile(j.path(placeFile), jsonBytes(p), j.path(stagingDir)), "note the place of job %s", j.name)
+}
+
+// Place is what NotePlace kept last; the zero value without it.
+func (j *Job) Place() (p Place) {
+	data, err := os.ReadFile(j.path(placeFile))
+	if err != nil || json.Unmarshal(data, &p) != nil {
+		return Place{}
+	}
+	return p
 }

@@ -39,6 +39,7 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 		Sampling:  sampling(cfg.Sampling),
 		Seed:      cfg.Sampling.Seed, Samples: cfg.Sampling.N,
 		MaxNewTokens: cfg.Sampling.MaxNewTokens, Stop: cfg.Sampling.Stop,
+		Margin: cfg.Margin,
 	}
 	for _, m := range cfg.Modes() {
 		job.Modes = append(job.Modes, pipeline.Mode(m))

@@ -57,12 +57,9 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 		return err
 	}
 
-	if path, err := filepath.Abs(cfg.Dataset); err == nil { // for commands that read its other columns
-		if err := folder.NoteDataset(path); err != nil {
-			return err
-		}
+	if err := note(folder, cfg.Dataset, place.Target); err != nil {
+		return err
 	}
-
 	fmt.Fprintf(stderr, "job %s -> %s\n", job.Name, folder.Dir())
 	if rule := job.EffectiveRule(); rule.Lossy() {
 		fmt.Fprintf(stderr, "rule %s is %s\n", rule, rule.Bound())
@@ -77,6 +74,16 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 		}
 	}
 	return present(folder, cfg.JSON, false, stdout)
+}
+
+// note keeps where dataset and target are, for commands that read more of them
+// than the job did.
+func note(folder *storage.Job, dataset, target string) error {
+	path, err := filepath.Abs(dataset)
+	if err != nil {
+		return fmt.Errorf("make %s an absolute path: %w", dataset, err)
+	}
+	return folder.NotePlace(storage.Place{Dataset: path, Target: target})
 }
 
 // submission is one run of a job that is not done yet.

@@ -111,7 +111,7 @@ func openScored(job *storage.Job, path string) (*storage.Dataset, error) {
 		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
 	}
 	if path == "" {
-		if path = job.NotedDataset(); path == "" {
+		if path = job.Place().Dataset; path == "" {
 			return nil, configs.Usagef("where the dataset %s of job %s lies is not known: name it with --dataset FILE", spec.Dataset.Name, job.Name())
 		}
 	}
