@@ -60,7 +60,7 @@ not, --score names its times for 1, 2, .. tokens, in any unit.`,
 				return err
 			}
 			if f.svg != "" {
-				if err := saveChart(f.svg, &p.Chart); err != nil {
+				if err := saveChart(f.svg, p.Chart.SVG); err != nil {
 					return err
 				}
 			}
@@ -231,11 +231,11 @@ func (p *plan) table(w io.Writer) error {
 	return p.Chart.Text(w, 61, 17)
 }
 
-func saveChart(path string, c *report.Chart) (err error) {
+func saveChart(path string, draw func(io.Writer) error) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("save the chart: %w", err)
 	}
 	defer closing(&err, f.Close)
-	return c.SVG(f)
+	return draw(f)
 }

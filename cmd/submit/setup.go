@@ -7,9 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
-	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort/library"
-	"github.com/draftmill/draftmill/storage"
 )
 
 // setupCommand gets the pinned ONNX Runtime into the user's cache.
@@ -30,32 +28,4 @@ func setupCommand() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// reportCommand shows the table of a finished job again.
-func reportCommand() *cobra.Command {
-	var asJSON, full bool
-	cmd := &cobra.Command{
-		Use:   "report DIR",
-		Short: "compare the modes of a finished job, from its files",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return &configs.UsageError{Msg: "name one job folder: " + cmd.CommandPath() + " out/JOB"}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			job, err := storage.OpenJob(args[0])
-			if err != nil {
-				return err
-			}
-			if !job.Done() {
-				return fmt.Errorf("job %s in %s is not complete; submit it again to decode the rest", job.Name(), job.Dir())
-			}
-			return present(job, asJSON, full, cmd.OutOrStdout())
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the summary and the accounting as JSON")
-	cmd.Flags().BoolVar(&full, "full", false, "also print the accounting: every denominator, acceptance by position, smaller lookaheads")
-	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
@@ -67,6 +68,17 @@ func (c *Chart) Text(w io.Writer, width, height int) error {
 
 // SVG draws the chart as an SVG image.
 func (c *Chart) SVG(w io.Writer) error {
+	canvas := vgsvg.New(16*vg.Centimeter, 10*vg.Centimeter)
+	return c.draw(canvas, canvas, w)
+}
+
+// PNG draws the chart as a PNG image.
+func (c *Chart) PNG(w io.Writer) error {
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(16*vg.Centimeter, 10*vg.Centimeter), vgimg.UseDPI(150))}
+	return c.draw(canvas, canvas, w)
+}
+
+func (c *Chart) draw(canvas vg.CanvasSizer, image io.WriterTo, w io.Writer) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.Title, c.X, c.Y
 	p.Legend.Top, p.Legend.Left = true, true
@@ -78,6 +90,16 @@ func (c *Chart) SVG(w io.Writer) error {
 				points = append(points, plotter.XY{X: q[0], Y: q[1]})
 			}
 		}
+		if len(points) == 1 { // a line of one point would not be seen
+			dot, err := plotter.NewScatter(points)
+			if err != nil {
+				return fmt.Errorf("draw the curve %s: %w", curve.Name, err)
+			}
+			dot.Color, dot.Radius = plotutil.Color(i), vg.Points(3)
+			p.Add(dot)
+			p.Legend.Add(strings.TrimSuffix(curve.Name, " ·"), dot)
+			continue
+		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
 			return fmt.Errorf("draw the curve %s: %w", curve.Name, err)
@@ -86,9 +108,8 @@ func (c *Chart) SVG(w io.Writer) error {
 		p.Add(line)
 		p.Legend.Add(curve.Name, line)
 	}
-	canvas := vgsvg.New(16*vg.Centimeter, 10*vg.Centimeter)
 	p.Draw(draw.New(canvas))
-	if _, err := canvas.WriteTo(w); err != nil {
+	if _, err := image.WriteTo(w); err != nil {
 		return fmt.Errorf("write the chart: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -30,6 +31,8 @@ type Summary struct {
 	CostSpeedup   *float64 `json:"cost_speedup"`   // theory_speedup with what scoring k + 1 tokens was measured to take, where theory takes it for a pass like any other
 	OfCost        *float64 `json:"of_cost"`        // speedup / cost_speedup
 	Greedy        *Greedy  `json:"greedy,omitempty"`
+
+	spec string // indented JSON
 }
 
 // Mode sums up one mode. Times are of the workers' clocks, added up over all
@@ -61,10 +64,15 @@ type Mode struct {
 	decodeNS, prefillNS, totalNS, draftNS, scoreNS, sampleNS int64
 	lanes, logged                                            int64
 	ledger                                                   *ledger
+	times                                                    []sequenceTime
 }
 
 // Summarize reads the tables of a job.
-func Summarize(job *storage.Job) (*Summary, error) {
+func Summarize(job *storage.Job) (*Summary, error) { return summarize(job, nil, nil) }
+
+// summarize lets others see every row on the way, completions of a mode before
+// its loops.
+func summarize(job *storage.Job, completion func(mode string, c *storage.Completion), loop func(mode string, l *storage.Loop)) (*Summary, error) {
 	var j struct {
 		K         int           `json:"k"`
 		Lookahead string        `json:"lookahead"`
@@ -85,16 +93,31 @@ func Summarize(job *storage.Job) (*Summary, error) {
 	}
 	for _, name := range j.Modes {
 		m := &Mode{Finish: map[string]int64{}, ledger: newLedger()}
-		if err := job.ReadCompletions(name, m.addCompletion); err != nil {
+		if err := job.ReadCompletions(name, func(c storage.Completion) error {
+			if completion != nil {
+				completion(name, &c)
+			}
+			return m.addCompletion(c)
+		}); err != nil {
 			return nil, err
 		}
-		if err := job.ReadLoops(name, m.addLoop); err != nil {
+		if err := job.ReadLoops(name, func(l storage.Loop) error {
+			if loop != nil {
+				loop(name, &l)
+			}
+			return m.addLoop(l)
+		}); err != nil {
 			return nil, err
 		}
 		m.finish()
 		s.Modes[name] = m
 	}
 	s.compare(rule)
+	var text bytes.Buffer
+	if err := json.Indent(&text, job.Spec(), "", "  "); err != nil {
+		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
+	}
+	s.spec = text.String()
 	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && j.Sampling.Greedy() {
 		var err error
 		if s.Greedy, err = compareGreedy(job); err != nil {
@@ -106,6 +129,7 @@ func Summarize(job *storage.Job) (*Summary, error) {
 
 func (m *Mode) addCompletion(c storage.Completion) error {
 	m.ledger.completion(&c)
+	m.times = append(m.times, timeOf(&c))
 	m.Samples++
 	m.Finish[c.FinishReason]++
 	if c.FinishReason == storage.FinishError {

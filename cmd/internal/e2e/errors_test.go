@@ -67,7 +67,7 @@ func TestErrors(t *testing.T) {
 		{"no library", []string{"--dataset", demo, "--job", "x", "--ort-library", write("lib.so", "no library")}, 1, []string{"lib.so"}},
 		{"broken template", []string{"--dataset", demo, "--job", "x", "--template", "{{.prompt"}, 2, []string{"template"}},
 		{"template over a missing column", []string{"--dataset", demo, "--job", "x", "--template", "{{.question}}"}, 1, []string{"question"}},
-		{"report of nothing", []string{"report", dir}, 1, []string{dir}},
+		{"report of nothing", []string{"report", dir}, 2, []string{dir}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := c.args

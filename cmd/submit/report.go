@@ -1,0 +1,261 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/pipeline/report"
+	"github.com/draftmill/draftmill/pipeline/tokenize"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// reporting is what submit report is told.
+type reporting struct {
+	out, html, plots, table, column, dataset, target string
+	margin                                           float64
+	samples                                          int
+	json, full                                       bool
+}
+
+// reportCommand compares the modes of jobs.
+func reportCommand() *cobra.Command {
+	var r reporting
+	cmd := &cobra.Command{
+		Use:   "report JOB [JOB...]",
+		Short: "compare the modes of jobs, from their files: speed, quality, acceptance",
+		Long: `report reads jobs back and compares their modes: the first is what the others are
+compared with. Where submit score has scored them, quality is compared by row:
+difference with its 95% interval, McNemar's exact test, a permutation test, and
+an equivalence test against the margin that was fixed with the job (--margin of
+submit). Jobs must be over the same dataset. A job that is not complete is
+reported as far as it is committed.
+
+--html writes one page that needs no network; --plots the plots as SVG and PNG.`,
+		Example: `  submit report demo
+  submit report out/demo --html report.html --plots plots
+  submit report k2 k4 k8 --table md
+  submit report humaneval --column entry_point --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return configs.Usagef("name one job folder or more: %s out/JOB", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.run(args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.out, "out", "out", "output `DIR` in which jobs' folders are")
+	f.BoolVar(&r.json, "json", false, "print the comparison and the accounting as JSON")
+	f.BoolVar(&r.full, "full", false, "also print the accounting: every denominator, acceptance by position, smaller lookaheads")
+	f.StringVar(&r.html, "html", "", "write the report as a page into `FILE`")
+	f.StringVar(&r.plots, "plots", "", "write the plots into `DIR`, as SVG and PNG")
+	f.StringVar(&r.table, "table", "", "print one table as `FORM`: md, csv or latex")
+	f.StringVar(&r.column, "column", "", "acceptance and scores by the values of a column `NAME` of the dataset")
+	f.StringVar(&r.dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
+	f.StringVar(&r.target, "target", "", "target model `DIR`, for the texts of tokens (default: where it was when the job was submitted)")
+	f.Float64Var(&r.margin, "margin", 0, "margin `D` of equivalence in place of the jobs'; the report says that it was not fixed before")
+	f.IntVar(&r.samples, "samples", 200, "completions of up to `N` rows on the page")
+	return cmd
+}
+
+func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
+	if r.margin < 0 || r.margin >= 1 {
+		return configs.Usagef("--margin: want 0 or more and less than 1, such as 0.05 for 5 points, got %v", r.margin)
+	}
+	if r.samples < 0 {
+		return configs.Usagef("--samples: want 0 or more, got %d", r.samples)
+	}
+	var jobs []*storage.Job
+	for _, name := range names {
+		job, err := openJob(name, r.out)
+		if err != nil {
+			return err
+		}
+		if !job.Done() {
+			fmt.Fprintf(stderr, "job %s is not complete: reported as far as it is committed\n", job.Name())
+		}
+		jobs = append(jobs, job)
+	}
+	o, err := r.options(jobs[0], stderr)
+	if err != nil {
+		return err
+	}
+	c, err := report.Compare(jobs, o)
+	if err != nil {
+		return err
+	}
+	if r.plots != "" {
+		if err := savePlots(r.plots, c.Charts()); err != nil {
+			return err
+		}
+	}
+	if r.html != "" {
+		if err := writePage(r.html, r.page(c, jobs)); err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "written to %s\n", r.html)
+	}
+	switch {
+	case r.table != "":
+		return c.Export(stdout, r.table)
+	case r.json && len(jobs) == 1:
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(struct {
+			*report.Summary
+			Series  []report.Series  `json:"series"`
+			Quality []report.Quality `json:"quality"`
+		}{c.Summaries[0], c.Series, c.Quality})
+	case r.json:
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(c)
+	}
+	return r.text(c, stdout)
+}
+
+// text prints each job's table, and the comparison under them.
+func (r *reporting) text(c *report.Comparison, stdout io.Writer) error {
+	for _, s := range c.Summaries {
+		if len(c.Summaries) > 1 {
+			fmt.Fprintf(stdout, "job %s\n", s.Job)
+		}
+		if err := s.Table(stdout); err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout)
+		if r.full {
+			if err := s.Full(stdout); err != nil {
+				return err
+			}
+			fmt.Fprintln(stdout)
+		}
+	}
+	return c.Table(stdout)
+}
+
+// options finds what the comparison looks at beside the job: the dataset and
+// the tokenizer, where they are at hand. Asked for by a flag, they must be.
+func (r *reporting) options(job *storage.Job, stderr io.Writer) (report.Options, error) {
+	o := report.Options{Margin: r.margin, Column: r.column}
+	if r.html != "" {
+		o.Samples = r.samples
+	}
+	target := r.target
+	if target == "" {
+		target = job.Place().Target
+	}
+	if target != "" {
+		tokenizer, err := tokenize.Load(filepath.Join(target, "tokenizer.json"))
+		switch {
+		case err == nil:
+			o.Token = func(id int32) string { return tokenizer.Decode([]int32{id}, true) }
+			o.Texts = func(ids []int32) []string {
+				stream := tokenizer.NewStream()
+				texts := make([]string, len(ids))
+				for i, id := range ids {
+					texts[i] = stream.Push(id)
+				}
+				if len(texts) > 0 {
+					texts[len(texts)-1] += stream.Flush()
+				}
+				return texts
+			}
+		case r.target != "":
+			return o, err
+		}
+	}
+	if r.html == "" && r.column == "" {
+		return o, nil
+	}
+	dataset, err := openScored(job, r.dataset)
+	if err != nil {
+		if r.column != "" || r.dataset != "" {
+			return o, err
+		}
+		fmt.Fprintf(stderr, "prompts are left out: %v\n", err)
+		if plan, err := job.Plan(); err == nil {
+			o.Rows = plan.Rows
+		}
+		return o, nil
+	}
+	defer dataset.Close()
+	o.Prompts, o.Values = map[int64]string{}, map[int64]string{}
+	for {
+		row, err := dataset.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return o, err
+		}
+		if value, ok := row.Fields[r.column]; ok {
+			o.Values[row.Index] = value
+		} else if r.column != "" {
+			return o, configs.Usagef("--column: the dataset has no column %q", r.column)
+		}
+		o.Prompts[row.Index] = strings.ToValidUTF8(string(row.Prompt), "\uFFFD")
+		o.Rows = row.Index + 1
+	}
+	if plan, err := job.Plan(); err == nil {
+		o.Rows = min(o.Rows, plan.Rows)
+	}
+	return o, nil
+}
+
+// page is the report of a comparison, with what a reader needs to repeat it.
+func (r *reporting) page(c *report.Comparison, jobs []*storage.Job) *report.Page {
+	p := &report.Page{Title: "draftmill: " + jobs[0].Name(), Comparison: c}
+	if len(jobs) > 1 {
+		p.Title += fmt.Sprintf(" and %d more", len(jobs)-1)
+	}
+	for _, job := range jobs {
+		p.Repeat = append(p.Repeat, "submit score "+job.Dir(), "submit verify "+job.Dir())
+	}
+	p.Repeat = append(p.Repeat, "submit report "+strings.Join(dirs(jobs), " ")+" --html "+filepath.Base(r.html))
+	return p
+}
+
+func dirs(jobs []*storage.Job) []string {
+	all := make([]string, len(jobs))
+	for i, job := range jobs {
+		all[i] = job.Dir()
+	}
+	return all
+}
+
+func writePage(path string, p *report.Page) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	defer closing(&err, f.Close)
+	return p.WriteHTML(f)
+}
+
+// savePlots writes each chart twice, named after its title.
+func savePlots(dir string, charts []report.Chart) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("save the plots: %w", err)
+	}
+	for _, c := range charts {
+		name := filepath.Join(dir, strings.ReplaceAll(c.Title, " ", "-"))
+		if err := saveChart(name+".svg", c.SVG); err != nil {
+			return err
+		}
+		if err := saveChart(name+".png", c.PNG); err != nil {
+			return err
+		}
+	}
+	return nil
+}
