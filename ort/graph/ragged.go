@@ -36,6 +36,8 @@ type Ragged struct {
 	Caches    []string    // cache inputs: key and value of layer 0, of layer 1, ...
 	CachesOut []string    // CachesOut[i] is the output for Caches[i]
 	Cache     ElementType // type of the caches
+	KVHeads   int
+	HeadSize  int
 	Positions bool        // whether there is an input position_ids
 
 	// Matrices are what the nodes Matrices and Gated multiply with, by number.
@@ -162,6 +164,9 @@ func (r *ragging) assemble() error {
 	if r.flow, err = r.follow(); err != nil {
 		return err
 	}
+	if err := r.sizes(); err != nil {
+		return err
+	}
 	if err := r.wantedRows(); err != nil {
 		return err
 	}
@@ -173,6 +178,27 @@ func (r *ragging) assemble() error {
 	needed, err = r.sort(r.outputs()...)
 	r.result.Positions = needed[PositionIDs]
 	return err
+}
+
+// sizes finds the caches' sizes, which layers share.
+func (r *ragging) sizes() error {
+	for _, n := range r.nodes {
+		if n.GetOpType() != "PagedAttention" {
+			continue
+		}
+		heads, size := int(Attribute(n, "kv_num_heads").GetI()), 0
+		if out := r.flow.of(n.Output[0]); out != nil {
+			size = int(out.last().fixed / Attribute(n, "num_heads").GetI())
+		}
+		if r.result.HeadSize == 0 {
+			r.result.KVHeads, r.result.HeadSize = heads, size
+		}
+		l := r.layout
+		if size <= 0 || heads != r.result.KVHeads || size != r.result.HeadSize || l.KVHeads > 0 && heads != l.KVHeads || l.HeadSize > 0 && size != l.HeadSize {
+			return fmt.Errorf("node %s: %d KV heads of size %d, where another layer or the cache has others", n.GetName(), heads, size)
+		}
+	}
+	return nil
 }
 
 // outputs are the names of the graph's outputs.
@@ -225,7 +251,7 @@ func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 	if r.layout.Vocab <= 0 {
 		g.Output[0] = Value(Logits, Float32, -1, -1)
 	}
-	heads, size := open(r.layout.KVHeads), open(r.layout.HeadSize)
+	heads, size := int64(r.result.KVHeads), int64(r.result.HeadSize)
 	for i, name := range r.result.Caches {
 		g.Input = append(g.Input, Value(name, r.result.Cache, -1, -1, heads, size))
 		g.Output = append(g.Output, Value(r.result.CachesOut[i], r.result.Cache, -1, -1, heads, size))
@@ -243,14 +269,6 @@ func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 	}
 	r.result.Model = out
 	return r.result
-}
-
-// open is a size for Value: -1 where it is not known.
-func open(size int) int64 {
-	if size <= 0 {
-		return -1
-	}
-	return int64(size)
 }
 
 // Bind puts the caller's handles in place of the matrices' numbers, and tells
