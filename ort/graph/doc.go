@@ -16,7 +16,9 @@
 // # Ragged passes
 //
 // NewRagged works on a copy of the nodes (editor.go) in four steps. Attention
-// becomes one node a layer (ragged_attention.go). What nobody needs any more goes,
+// becomes one node a layer (ragged_attention.go; where it consists of plain
+// operators, trials show what they amount to: ragged_growing.go, trial.go). What
+// nobody needs any more goes,
 // and the packed row of tokens is followed through what is left (flow.go, rules
 // in flow_rules.go and flow_shapes.go): an operator that may mix tokens is
 // refused. What follows the last attention is given the wanted rows only

@@ -84,10 +84,40 @@ func elementwise(o *operands) ([]*tensor, error) {
 
 func comparison(o *operands) ([]*tensor, error) {
 	out, err := elementwise(o)
-	if err == nil {
-		out[0].typ = Bool
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	out[0].typ = Bool
+	if o.node.GetOpType() == "Equal" && len(o.in) == 2 {
+		out[0].ints = numberwise(o.in[0].ints, o.in[1].ints, func(a, b size) (size, bool) {
+			switch {
+			case a == b:
+				return fixed(1), true
+			case a.tokens == 0 && b.tokens == 0,
+				a.tokens > 0 && a.fixed >= 0 && b.tokens == 0 && b.fixed < 0,
+				b.tokens > 0 && b.fixed >= 0 && a.tokens == 0 && a.fixed < 0:
+				return fixed(0), true
+			}
+			return size{}, false
+		})
+	}
+	return out, nil
+}
+
+// numberwise computes with the numbers of shapes; nil where they are not known.
+func numberwise(x, y []size, f func(a, b size) (size, bool)) []size {
+	n := max(len(x), len(y))
+	if x == nil || y == nil || n > 16 || len(x) == 0 || len(y) == 0 || len(x) != n && len(x) != 1 || len(y) != n && len(y) != 1 {
+		return nil
+	}
+	out := make([]size, n)
+	for i := range out {
+		var ok bool
+		if out[i], ok = f(x[i%len(x)], y[i%len(y)]); !ok {
+			return nil
+		}
+	}
+	return out
 }
 
 func where(o *operands) ([]*tensor, error) {
@@ -96,10 +126,23 @@ func where(o *operands) ([]*tensor, error) {
 		return nil, err
 	}
 	x, err := o.get(1)
-	if err == nil {
-		out[0].typ = x.typ
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	out[0].typ = x.typ
+	if c := o.in[0].ints; c != nil && len(o.in) == 3 {
+		yes := numberwise(x.ints, slices.Repeat([]size{{}}, len(c)), func(a, _ size) (size, bool) { return a, true })
+		no := numberwise(o.in[2].ints, slices.Repeat([]size{{}}, len(c)), func(a, _ size) (size, bool) { return a, true })
+		if len(yes) == len(c) && len(no) == len(c) {
+			for i := range c {
+				if c[i] == fixed(0) {
+					yes[i] = no[i]
+				}
+			}
+			out[0].ints = yes
+		}
+	}
+	return out, nil
 }
 
 // arithmetic is elementwise, and computes with the numbers of shapes.
@@ -108,30 +151,21 @@ func arithmetic(o *operands) ([]*tensor, error) {
 	if err != nil || len(o.in) != 2 {
 		return out, err
 	}
-	x, y := o.in[0].ints, o.in[1].ints
-	n := max(len(x), len(y))
-	if x == nil || y == nil || n > 16 || len(x) != n && len(x) != 1 || len(y) != n && len(y) != 1 {
-		return out, nil
-	}
-	ints := make([]size, n)
-	for i := range ints {
-		a, b := x[i%len(x)], y[i%len(y)]
+	out[0].ints = numberwise(o.in[0].ints, o.in[1].ints, func(a, b size) (size, bool) {
 		switch op := o.node.GetOpType(); {
 		case op == "Add":
-			ints[i] = size{a.fixed + b.fixed, a.tokens + b.tokens}
+			return size{a.fixed + b.fixed, a.tokens + b.tokens}, true
 		case op == "Sub":
-			ints[i] = size{a.fixed - b.fixed, a.tokens - b.tokens}
+			return size{a.fixed - b.fixed, a.tokens - b.tokens}, true
 		case op == "Mul" && a.tokens == 0:
-			ints[i] = size{a.fixed * b.fixed, a.fixed * b.tokens}
+			return size{a.fixed * b.fixed, a.fixed * b.tokens}, true
 		case op == "Mul" && b.tokens == 0:
-			ints[i] = size{a.fixed * b.fixed, a.tokens * b.fixed}
+			return size{a.fixed * b.fixed, a.tokens * b.fixed}, true
 		case op == "Div" && b.tokens == 0 && b.fixed > 0 && a.fixed%b.fixed == 0 && a.tokens%b.fixed == 0:
-			ints[i] = size{a.fixed / b.fixed, a.tokens / b.fixed}
-		default:
-			return out, nil
+			return size{a.fixed / b.fixed, a.tokens / b.fixed}, true
 		}
-	}
-	out[0].ints = ints
+		return size{}, false
+	})
 	return out, nil
 }
 

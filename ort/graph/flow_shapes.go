@@ -385,6 +385,10 @@ func constantOfShape(o *operands) ([]*tensor, error) {
 	out := &tensor{typ: Float32, dims: x.ints}
 	if v := Attribute(o.node, "value").GetT(); v != nil {
 		out.typ = ElementType(v.GetDataType())
+		n, err := product(x.ints)
+		if values, ok := intsOf(v); ok && err == nil && len(values) == 1 && n.tokens == 0 && n.fixed <= 16 {
+			out.ints = slices.Repeat([]size{fixed(values[0])}, int(n.fixed))
+		}
 	}
 	return []*tensor{out}, nil
 }

@@ -38,7 +38,7 @@ type Ragged struct {
 	Cache     ElementType // type of the caches
 	KVHeads   int
 	HeadSize  int
-	Positions bool        // whether there is an input position_ids
+	Positions bool // whether there is an input position_ids
 
 	// Matrices are what the nodes Matrices and Gated multiply with, by number.
 	// Bind puts the caller's handles in place of the numbers.

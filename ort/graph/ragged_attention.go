@@ -197,8 +197,3 @@ func (r *ragging) cast(name string, to ElementType) string {
 	}
 	return r.casts[key]
 }
-
-// growing is for graphs whose attention consists of plain operators.
-func (r *ragging) growing() error {
-	return errors.New("attention of plain operators (growing caches) is not recognized")
-}

@@ -71,6 +71,9 @@ func TestRagged(t *testing.T) {
 		{"qwen2-builder-fp16-dml", "Gated 2, Gather 3, Matrices 7, PagedAttention 2, RotaryEmbedding 4, SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization 4, Squeeze, Transpose", 15, true},
 		{"gemma2-builder", "Div, Gated 2, Gather 3, Matrices 7, Mul 2, PagedAttention 2, SimplifiedLayerNormalization 5, SkipSimplifiedLayerNormalization 4, Squeeze, Tanh, Transpose", 11, false},
 		{"gqa", "Add 9, Div 5, Gated 2, Gather 3, Matrices 7, Mul 5, PagedAttention 2, ReduceMean 5, Sqrt 5, Squeeze", 15, false},
+		{"llama-optimum", optimum(20, 8), 15, true},
+		{"draft-optimum", optimum(20, 8), 15, true},
+		{"gpt2-optimum", "Add 9, Concat 18, Gather 20, LayerNormalization 5, Matrices 9, Mul 8, PagedAttention 2, Pow 2, Reshape 18, Shape 26, Slice 9, Split 2, Squeeze 10, Tanh 2, Unsqueeze 27", 9, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := readModelT(t, c.name)
@@ -96,6 +99,11 @@ func TestRagged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// optimum is what is left of Optimum's graphs with rotary embedding.
+func optimum(unsqueeze, slice int) string {
+	return fmt.Sprintf("Add 13, Concat 10, ConstantOfShape, Cos, Div 9, Equal, Expand, Gated 2, Gather 12, MatMul, Matrices 7, Mul 21, Neg 4, PagedAttention 2, Pow 5, ReduceMean 5, Reshape 9, Shape 10, Sin, Slice %d, Sqrt 5, Squeeze, Transpose 9, Unsqueeze %d, Where", slice, unsqueeze)
 }
 
 // checkRagged sees that a rewritten graph has its inputs and outputs, that what

@@ -1,0 +1,429 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
+)
+
+// growing puts one PagedAttention in the place of each layer's attention of plain
+// operators, as Optimum exports it. What the operators between the cache and the
+// Softmax amount to is not read from their order but from trials:
+//
+//   - from present.N.key, which must be the past and the new keys, forward to the
+//     product with the queries, and from present.N.value to the product with the
+//     probabilities. A trial in which every entry of the cache is a number of its
+//     own shows that heads are shared in order, and by what keys are scaled.
+//   - from the scores to the Softmax, scales, a softcap and the mask. Trials of
+//     several lengths show that the mask hides what is later than a token or
+//     further back than a window, and nothing else.
+func (r *ragging) growing() error {
+	l := r.layout
+	if l.KVHeads <= 0 || l.HeadSize <= 0 || l.KVHeads > 1<<12 || l.HeadSize >= 1000 {
+		return fmt.Errorf("caches of %d heads of size %d", l.KVHeads, l.HeadSize)
+	}
+	if _, err := r.sort(append([]string{Logits}, l.Present...)...); err != nil {
+		return err
+	}
+	probe := r.try(probeTokens, probePast, true)
+	var found []*plainAttention
+	masks := map[string]int64{} // what reads it, by its name: the window
+	for layer := range l.Layers {
+		p, err := r.plainAttention(layer, probe)
+		if err == nil && masks[p.mask] == 0 {
+			masks[p.mask], err = r.window(p)
+		}
+		if err != nil {
+			return fmt.Errorf("the attention of layer %d is not recognized: %w", layer, err)
+		}
+		p.window = masks[p.mask]
+		found = append(found, p)
+	}
+	for _, p := range found {
+		r.replaceAttention(p, probe)
+	}
+	r.index()
+	r.setCaches()
+	return nil
+}
+
+// The probing trial's sizes; no head is as small or as large.
+const (
+	probeTokens = 3
+	probePast   = 4
+)
+
+// plainAttention is a layer's attention of plain operators.
+type plainAttention struct {
+	layer             int
+	query, key, value string // [1, heads, T, head size]
+	output            string // [1, heads, T, head size]
+	heads             int64
+	scale, softcap    float64
+	mask              string // added to scores, or a condition where they count
+	condition         bool   // which of the two
+	window            int64  // tokens that are seen, its own included; -1: all
+}
+
+// plainAttention recognizes a layer's attention.
+func (r *ragging) plainAttention(layer int, probe *trial) (*plainAttention, error) {
+	l := r.layout
+	p := &plainAttention{layer: layer, scale: 1}
+	var err error
+	if p.key, err = r.appended(l.Past[2*layer], l.Present[2*layer]); err != nil {
+		return nil, err
+	}
+	if p.value, err = r.appended(l.Past[2*layer+1], l.Present[2*layer+1]); err != nil {
+		return nil, err
+	}
+	scores, keys, err := r.productWith(l.Present[2*layer], probe)
+	if err != nil {
+		return nil, err
+	}
+	mixed, values, err := r.productWith(l.Present[2*layer+1], probe)
+	if err != nil {
+		return nil, err
+	}
+	if p.query, p.scale, err = r.unscaled(input(scores, 0), probe); err != nil {
+		return nil, err
+	}
+	q := probe.sizes(p.query)
+	if len(q) != 4 || q[0] != 1 || q[2] != probeTokens || q[3] != int64(l.HeadSize) || q[1]%int64(l.KVHeads) != 0 {
+		return nil, fmt.Errorf("queries of shape %v", q)
+	}
+	p.heads = q[1]
+	scale, err := repeated(probe.numbers(keys), probe.sizes(keys), p.heads, l, true)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	p.scale *= scale
+	if scale, err = repeated(probe.numbers(values), probe.sizes(values), p.heads, l, false); err != nil || scale != 1 {
+		return nil, fmt.Errorf("values, scaled by %g: %w", scale, errors.Join(err))
+	}
+	if p.output = mixed.Output[0]; !slices.Equal(probe.sizes(p.output), q) {
+		return nil, fmt.Errorf("an output of shape %v for queries of %v", probe.sizes(p.output), q)
+	}
+	return p, r.softmax(p, scores.Output[0], mixed, probe)
+}
+
+// appended is what is put behind a past to make a present.
+func (r *ragging) appended(past, present string) (string, error) {
+	n := r.maker[present]
+	if n.GetOpType() != "Concat" || len(n.Input) != 2 || n.Input[0] != past {
+		return "", fmt.Errorf("%s is not %s with more behind it", present, past)
+	}
+	if axis := Attribute(n, "axis").GetI(); axis != 2 && axis != -2 {
+		return "", fmt.Errorf("%s grows along axis %d", present, axis)
+	}
+	return n.Input[1], nil
+}
+
+// productWith is the one product that has what a present becomes as its second
+// operand, and the name of that.
+func (r *ragging) productWith(present string, probe *trial) (*onnxpb.NodeProto, string, error) {
+	var found *onnxpb.NodeProto
+	seen := map[string]bool{}
+	names := []string{present}
+	for len(names) > 0 {
+		name := names[0]
+		names = names[1:]
+		for _, u := range r.users[name] {
+			if u.GetOpType() == "MatMul" {
+				if input(u, 1) != name || found != nil && found != u || len(u.Output) != 1 {
+					return nil, "", fmt.Errorf("%s is in several products", present)
+				}
+				found = u
+				continue
+			}
+			for _, out := range u.Output {
+				if u.GetOpType() != "Shape" && out != "" && !seen[out] && probe.numbers(out) != nil {
+					seen[out] = true
+					names = append(names, out)
+				}
+			}
+		}
+	}
+	if found == nil {
+		return nil, "", fmt.Errorf("%s is in no product that is known", present)
+	}
+	return found, found.Input[1], nil
+}
+
+// repeated sees that the operand of a product is the probed cache with every KV
+// head once for each of the heads that share it, in order, and returns by what it
+// is scaled. Keys are [1, heads, head size, entries], values [1, heads, entries,
+// head size].
+func repeated(data []float64, dims []int64, heads int64, l *Layout, keys bool) (float64, error) {
+	const entries = probeTokens + probePast
+	size := int64(l.HeadSize)
+	want := []int64{1, heads, entries, size}
+	if keys {
+		want = []int64{1, heads, size, entries}
+	}
+	if !slices.Equal(dims, want) || int64(len(data)) != heads*entries*size {
+		return 0, fmt.Errorf("an operand of shape %v, want %v", dims, want)
+	}
+	share := heads / int64(l.KVHeads)
+	scale := data[0] / probeAt(0, 0, 0)
+	i := 0
+	for h := range heads {
+		for a := range want[2] {
+			for b := range want[3] {
+				s, c := a, b
+				if keys {
+					s, c = b, a
+				}
+				if at := scale * probeAt(h/share, s, c); !(math.Abs(data[i]-at) <= 1e-5*math.Abs(at)) {
+					return 0, fmt.Errorf("head %d holds other entries than those of KV head %d", h, h/share)
+				}
+				i++
+			}
+		}
+	}
+	return scale, nil
+}
+
+// unscaled goes back from a value to what was scaled by numbers to make it.
+func (r *ragging) unscaled(name string, probe *trial) (string, float64, error) {
+	scale := 1.0
+	for range 16 {
+		n := r.maker[name]
+		switch n.GetOpType() {
+		case "Identity", "Cast":
+			name = n.Input[0]
+			continue
+		case "Mul", "Div":
+			if x, by, ok := byNumber(n, probe); ok {
+				name, scale = x, scale*by
+				continue
+			}
+		}
+		break
+	}
+	if !(math.Abs(scale) > 1e-6 && math.Abs(scale) < 1e6) {
+		return "", 0, fmt.Errorf("queries scaled by %g", scale)
+	}
+	return name, scale, nil
+}
+
+// byNumber recognizes a product with, or a division by, one number.
+func byNumber(n *onnxpb.NodeProto, probe *trial) (x string, by float64, ok bool) {
+	if len(n.Input) != 2 {
+		return "", 0, false
+	}
+	if v, ok := probe.number(n.Input[1]); ok && v != 0 {
+		if n.GetOpType() == "Div" {
+			v = 1 / v
+		}
+		return n.Input[0], v, true
+	}
+	if v, ok := probe.number(n.Input[0]); ok && n.GetOpType() == "Mul" {
+		return n.Input[1], v, true
+	}
+	return "", 0, false
+}
+
+// softmax follows the scores to the product with the values.
+func (r *ragging) softmax(p *plainAttention, at string, mixed *onnxpb.NodeProto, probe *trial) error {
+	inside, done := 0.0, false // the scale within a tanh, 0: there is none; behind the Softmax
+	for range 32 {
+		n, err := r.next(at)
+		if err != nil {
+			return err
+		}
+		switch op := n.GetOpType(); {
+		case n == mixed:
+			if !done || inside != 0 && p.softcap == 0 || input(n, 0) != at {
+				return errors.New("scores meet values without a Softmax")
+			}
+			return nil
+		case op == "Identity" || op == "Cast":
+		case done && op == "Where" && r.nothing(n, at, probe): // probabilities of rows that see nothing
+		case done:
+			return fmt.Errorf("%s behind the Softmax", op)
+		case op == "Mul" || op == "Div":
+			x, by, ok := byNumber(n, probe)
+			switch {
+			case !ok || x != at || p.mask != "":
+				return fmt.Errorf("scores in a %s", op)
+			case inside == 0:
+				p.scale *= by
+			case p.softcap == 0:
+				p.softcap = by
+			default:
+				return errors.New("scores scaled behind their softcap")
+			}
+		case op == "Tanh" && inside == 0 && p.mask == "":
+			inside = p.scale
+		case op == "Add" && p.mask == "":
+			other := n.Input[0]
+			if other == at {
+				other = input(n, 1)
+			}
+			p.mask = other
+		case op == "Where" && p.mask == "" && input(n, 1) == at:
+			if v, ok := probe.number(input(n, 2)); !ok || v > -1e4 {
+				return errors.New("scores in a Where")
+			}
+			p.mask, p.condition = n.Input[0], true
+		case op == "Softmax":
+			dims := probe.sizes(at)
+			if axis := Attribute(n, "axis"); axis != nil && axis.GetI() != -1 && axis.GetI() != int64(len(dims)-1) || p.mask == "" {
+				return errors.New("a Softmax over something else, or without a mask")
+			}
+			done = true
+		default:
+			return fmt.Errorf("scores in %s %s", op, n.GetName())
+		}
+		at = n.Output[0]
+	}
+	return errors.New("scores that end nowhere")
+}
+
+// next is the one node that goes on with a value; that its shape or its missing
+// numbers are asked for too does not count.
+func (r *ragging) next(name string) (*onnxpb.NodeProto, error) {
+	var found *onnxpb.NodeProto
+	for _, u := range r.users[name] {
+		if op := u.GetOpType(); op == "Shape" || op == "IsNaN" {
+			continue
+		}
+		if found != nil && found != u || len(u.Output) == 0 {
+			return nil, fmt.Errorf("%s goes two ways", name)
+		}
+		found = u
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%s goes nowhere", name)
+	}
+	return found, nil
+}
+
+// nothing recognizes Where(IsNaN(x), 0, x).
+func (r *ragging) nothing(n *onnxpb.NodeProto, x string, probe *trial) bool {
+	v, ok := probe.number(input(n, 1))
+	c := r.maker[input(n, 0)]
+	return ok && v == 0 && input(n, 2) == x && c.GetOpType() == "IsNaN" && input(c, 0) == x
+}
+
+// window runs the mask for several lengths and returns how many tokens a token
+// sees: -1 for all up to itself.
+func (r *ragging) window(p *plainAttention) (int64, error) {
+	const far = 1 << 17 // no window is wider that matters
+	window := int64(-1)
+	for _, c := range []struct{ tokens, past int64 }{{2, far}, {7, 0}, {1, 0}, {1, 9}, {probeTokens, probePast}, {5, 300}} {
+		t := r.try(c.tokens, c.past, false)
+		data, dims := t.numbers(p.mask), t.sizes(p.mask)
+		total := c.past + c.tokens
+		n := len(dims)
+		if data == nil || n < 2 || dims[n-1] != total || dims[n-2] != c.tokens || int64(len(data)) != total*c.tokens {
+			return 0, fmt.Errorf("a mask of shape %v for %d tokens behind %d, or one whose numbers are not known", dims, c.tokens, c.past)
+		}
+		for row := range c.tokens {
+			own, first := c.past+row, int64(-1)
+			for j := range total {
+				v := data[row*total+j]
+				seen := v == 0
+				if p.condition {
+					seen = v != 0
+				}
+				if !seen && !p.condition && !(v <= -1e4) {
+					return 0, fmt.Errorf("a mask that adds %g", v)
+				}
+				if seen && first < 0 {
+					first = j
+				}
+				if seen != (first >= 0 && j <= own) {
+					return 0, fmt.Errorf("a mask by which token %d of %d sees %d: %v", own, total, j, seen)
+				}
+			}
+			if first < 0 {
+				return 0, fmt.Errorf("a mask by which token %d sees nothing", own)
+			}
+			if first > 0 && window < 0 && c.past == far {
+				window = own - first + 1
+			}
+			if want := max(0, own-window+1); window > 0 && first != want || window < 0 && first != 0 {
+				return 0, fmt.Errorf("a mask by which token %d sees from %d on", own, first)
+			}
+		}
+	}
+	return window, nil
+}
+
+// replaceAttention puts PagedAttention in the place of a layer's attention.
+func (r *ragging) replaceAttention(p *plainAttention, probe *trial) {
+	l := r.layout
+	size := int64(l.HeadSize)
+	out := r.name("attention")
+	a := &attention{
+		layer: p.layer, name: fmt.Sprintf("ragged.attention.%d", p.layer), output: out,
+		query: r.packed(p.query, p.heads, probe), key: r.packed(p.key, int64(l.KVHeads), probe), value: r.packed(p.value, int64(l.KVHeads), probe),
+		heads: p.heads, kvHeads: int64(l.KVHeads),
+	}
+	scale := p.scale
+	if p.softcap != 0 { // softcap tanh(scale q k / softcap)
+		scale *= p.softcap
+		a.attributes = append(a.attributes, floatAttribute("softcap", p.softcap))
+	}
+	a.attributes = append(a.attributes, floatAttribute("scale", scale))
+	if p.window > 0 {
+		a.attributes = append(a.attributes, intAttribute("local_window_size", p.window))
+	}
+	// What made the output is gone; what only turned and joined its heads is too.
+	r.without(p.output)
+	heads := r.name("heads")
+	r.add("", "Reshape", heads, []string{out, r.ints(1, -1, p.heads, size)}, []string{heads})
+	for _, turn := range slices.Clone(r.users[p.output]) {
+		if !turns(turn) {
+			continue
+		}
+		turned := turn.Output[0]
+		for _, join := range slices.Clone(r.users[turned]) {
+			if join.GetOpType() == "Reshape" && slices.Equal(probe.sizes(join.Output[0]), []int64{1, probeTokens, p.heads * size}) {
+				joined := join.Output[0]
+				r.without(joined)
+				r.replace(joined, out)
+			}
+		}
+		r.without(turned)
+		r.replace(turned, heads)
+	}
+	r.add("", "Transpose", r.name("transpose"), []string{heads}, []string{p.output}, intsAttribute("perm", 0, 2, 1, 3))
+	r.paged(a)
+	r.index()
+}
+
+// turns reports whether a node exchanges heads and tokens.
+func turns(n *onnxpb.NodeProto) bool {
+	return n.GetOpType() == "Transpose" && slices.Equal(Attribute(n, "perm").GetInts(), []int64{0, 2, 1, 3}) && len(n.Output) == 1
+}
+
+// without drops the node that makes a value.
+func (r *ragging) without(name string) {
+	n := r.maker[name]
+	r.nodes = slices.DeleteFunc(r.nodes, func(m *onnxpb.NodeProto) bool { return m == n })
+}
+
+// packed is a value of [1, heads, T, head size] as rows of [1, T, heads x head
+// size], which it often was before.
+func (r *ragging) packed(name string, heads int64, probe *trial) string {
+	size := int64(r.layout.HeadSize)
+	width := heads * size
+	from := name
+	if n := r.maker[name]; turns(n) {
+		from = n.Input[0]
+		if parts := r.maker[from]; parts.GetOpType() == "Reshape" && slices.Equal(probe.sizes(parts.Input[0]), []int64{1, probeTokens, width}) {
+			return parts.Input[0]
+		}
+	} else {
+		from = r.name("transpose")
+		r.add("", "Transpose", from, []string{name}, []string{from}, intsAttribute("perm", 0, 2, 1, 3))
+	}
+	out := r.name("rows")
+	r.add("", "Reshape", out, []string{from, r.ints(1, -1, width)}, []string{out})
+	return out
+}
