@@ -78,7 +78,9 @@ func (r *shardRun) admit(e *engine.Engine) error {
 	c := &s.completion
 	r.samples = append(r.samples, s)
 	r.begun++
+	// Making tokens of the prompt comes before the engine has it.
 	c.PrefillNS = time.Since(began).Nanoseconds()
+	c.LatencyNS = c.PrefillNS
 	if r.bad != nil {
 		return r.end(s, &engine.Sequence{Err: r.bad})
 	}
@@ -124,7 +126,7 @@ func (r *shardRun) end(s *sample, done *engine.Sequence) error {
 	c.PrefillNS += done.Prefill.Nanoseconds()
 	c.DecodeNS = done.Decode.Nanoseconds()
 	c.TotalNS = c.PrefillNS + c.DecodeNS
-	c.LatencyNS = done.Latency.Nanoseconds()
+	c.LatencyNS += done.Latency.Nanoseconds()
 	if err := s.sum.check(c); err != nil {
 		return fmt.Errorf("row %d sample %d: %w", c.Row, c.Sample, err)
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,28 @@ func TestReplayIsByteEqual(t *testing.T) {
 				t.Errorf("%s and %s share their coins %s", other, id, coins)
 			}
 			coin[coins] = id
+		}
+	}
+}
+
+// TestLatencyHoldsAllTimes: a row's time on the clock is never less than what was
+// spent on it, also where it had the worker to itself.
+func TestLatencyHoldsAllTimes(t *testing.T) {
+	rows := []storage.ShardRow{{Row: 0, Prompt: bytes.Repeat([]byte("abba"), 2000)}, {Row: 1, Prompt: []byte("bb")}, {Row: 2, Null: true}}
+	for _, mode := range []Mode{ArS, SpS} {
+		e, _ := testEngine(t, mode)
+		defer e.Close()
+		var log shardLog
+		if err := decodeShard(t.Context(), e, newShardRun(testTask(mode, rows...), "w", &log, nil)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range log.completions {
+			if c.TotalNS != c.PrefillNS+c.DecodeNS || c.LatencyNS < c.TotalNS {
+				t.Errorf("%s row %d sample %d: %d ns of prompt and %d of loops make %d, within %d", mode, c.Row, c.Sample, c.PrefillNS, c.DecodeNS, c.TotalNS, c.LatencyNS)
+			}
+			if parts := c.DraftNS + c.ScoreNS + c.SampleNS; parts > c.DecodeNS {
+				t.Errorf("%s row %d: the parts of its loops, %d ns, are more than %d", mode, c.Row, parts, c.DecodeNS)
+			}
 		}
 	}
 }

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// Policy chooses the lookahead of an engine's loops. A loop drafts for a batch
-// of sequences, each in its lane, and is over for all of them at once, so that
-// they have one lookahead. It is used by one goroutine at a time.
+// Policy chooses how many tokens an engine's loops draft for every sequence. It
+// is used by one goroutine at a time.
 //
-// Speculative sampling keeps the target's law for every K, so that any policy
-// may choose any K, under one condition: whether a token is drafted and
+// Speculative sampling keeps the target's distribution for every K, so that any
+// policy may choose any K, under one condition: whether a token is drafted and
 // verified must not depend on that token's own draw, or on any draw behind it.
 // A loop that drops a drafted token because of which one it is emits too few of
 // its kind. Two facts keep every policy here on the right side of it:
 //
-//   - Next is called before the loop draws its first coin, and the coins it
-//     drafts with are its own ([DraftCoins]). Whatever was observed in earlier
+//   - Next is called before the loop draws its first uniform, and the uniforms
+//     it drafts with are its own ([DraftCoins]). Whatever was observed in earlier
 //     loops, of this sequence and of others, of discarded drafts and of the
-//     clock, is independent of what this loop draws. With K fixed given the
-//     past, Theorem 1 of Chen et al. holds for the loop as it stands.
+//     clock, is independent of what this loop draws. With every K fixed given
+//     the past, Theorem 1 of Chen et al. holds for the loop as it stands.
 //   - More is called after a token was drawn, and that token is kept: it is
 //     verified whatever More answers. So whether position t is drafted depends
 //     on the drafts before t alone. Given those, its token is a draw from p and
@@ -29,23 +28,30 @@ import (
 //     drafted, the bonus token is a draw from q.
 type Policy interface {
 	// Begin starts a sequence in a lane, whose Lag is set, and reports whether
-	// to feed the drafter at once.
+	// to feed the drafter its prompt at once.
 	Begin(l *Lane) bool
-	// Next returns how many tokens the next loop of these lanes is to draft.
-	// Lanes with less room draft less.
-	Next(lanes []*Lane) int
+	// Next sets K of every lane that takes part in the next loop, whose Lag and
+	// Room are set. The target's pass feeds beside rows of prompts besides.
+	// Lanes with less room than K draft less.
+	Next(lanes []*Lane, beside int)
 	// More reports whether to go on drafting for a sequence after a token that
 	// had probability p. No token is withdrawn by it.
 	More(p float64) bool
 	// Observe takes what the loop that Next was asked for has shown: in the
 	// lanes, and in times.
 	Observe(lanes []*Lane, r Round)
+	// Width is how many of at most so many lanes to decode together.
+	Width(most int) int
+	// Costs is what passes take, to be measured before the first loop; nil where
+	// the policy does not ask for that.
+	Costs() *Costs
 }
 
 // Lane is one sequence to a [Policy].
 type Lane struct {
 	Lag  int // tokens that the drafter would have to be fed before it can draft
 	Room int // tokens that the next loop can make use of
+	K    int // tokens that it is to draft
 
 	Drafted  int // by the loop
 	Accepted int // of them
@@ -55,12 +61,14 @@ type Lane struct {
 	tokens int        // of this sequence
 }
 
-// Round is how long the parts of one loop took, for all lanes together.
+// most is how many tokens the lane has room for, of at most k.
+func (l *Lane) most(k int) int { return max(0, min(k, l.Room)) }
+
+// Round is how long the parts of one loop took.
 type Round struct {
-	Fed     int           // tokens that drafters had to catch up on
-	Feeding time.Duration // what that took
-	Draft   time.Duration // what drafting took beyond it
-	Verify  time.Duration // what scoring and verifying took
+	Draft  time.Duration // drafting for all lanes of the loop, drawing included
+	Score  time.Duration // the target's pass and verifying, prompts included
+	Beside int           // rows of prompts in the target's pass
 }
 
 // Kinds of lookahead.
@@ -93,20 +101,21 @@ func ParseLookahead(s string) (Lookahead, error) {
 	return Lookahead{}, fmt.Errorf("lookahead %q is none of fixed, auto and confidence:X", s)
 }
 
-// Policy makes a policy for batches of up to so many lanes that drafts at most
-// k tokens a loop. With choose it is one that knows [Auto.Width] too.
+// Policy makes a policy for up to so many lanes that drafts at most k tokens a
+// loop. With choose it chooses [Policy.Width] too, by what passes cost.
 func (l Lookahead) Policy(k, lanes int, choose bool) Policy {
-	switch {
-	case l.Kind == AutoLookahead:
-		return NewAuto(lanes, 0, k)
-	case l.Kind == ConfidenceLookahead && choose:
-		return wideConfidence{NewAuto(lanes, k, k), l.Threshold}
-	case l.Kind == ConfidenceLookahead:
-		return confidence{fixed(k), l.Threshold}
-	case choose:
-		return NewAuto(lanes, k, k)
+	least := k
+	if l.Kind == AutoLookahead {
+		least = 0
 	}
-	return fixed(k)
+	var p Policy = fixed(k)
+	if choose || least < k {
+		p = NewAuto(lanes, least, k)
+	}
+	if l.Kind == ConfidenceLookahead {
+		p = confidence{p, l.Threshold}
+	}
+	return p
 }
 
 // fixed drafts K tokens in every loop. It is lossless as in the papers: K is a
@@ -114,24 +123,23 @@ func (l Lookahead) Policy(k, lanes int, choose bool) Policy {
 type fixed int
 
 func (k fixed) Begin(*Lane) bool       { return true }
-func (k fixed) Next([]*Lane) int       { return int(k) }
 func (k fixed) More(float64) bool      { return true }
 func (k fixed) Observe([]*Lane, Round) {}
+func (k fixed) Width(most int) int     { return most }
+func (k fixed) Costs() *Costs          { return nil }
+
+func (k fixed) Next(lanes []*Lane, _ int) {
+	for _, l := range lanes {
+		l.K = int(k)
+	}
+}
 
 // confidence stops drafting once a token was drawn to which the draft gave less
 // than a threshold. It is lossless because that token stays: only whether a
 // next one is drafted depends on it.
 type confidence struct {
-	fixed
+	Policy
 	threshold float64
 }
 
 func (c confidence) More(p float64) bool { return p >= c.threshold }
-
-// wideConfidence is confidence where the number of lanes is to be chosen.
-type wideConfidence struct {
-	*Auto
-	threshold float64
-}
-
-func (c wideConfidence) More(p float64) bool { return p >= c.threshold }

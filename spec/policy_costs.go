@@ -1,22 +1,89 @@
 package spec
 
-// costs is what a part of a loop takes, in nanoseconds, by the number of lanes
-// and of drafted tokens.
-//
-// Its shape is measured before the first loop: a few cells, what lies between
-// them is interpolated. While running, a level that all cells share follows what
-// slows the whole machine down, which says nothing of which lookahead is best;
-// and every cell has a factor of its own beside it, which is drawn towards 1 and
-// fades, so that a cell once measured at a bad moment gets another chance.
-type costs struct {
-	lanes, most int       // lanes 1 .. lanes, drafted tokens 0 .. most
-	shape       []float64 // by cell
-	seen        []mean    // factors beside the level, by cell
-	all         mean      // the level
-	known       []bool    // cells whose shape was measured
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// Costs is what the passes of a loop take, by their rows: the tokens that all
+// sequences feed together. They are measured once before the first loop and go
+// on being measured.
+type Costs struct {
+	Target Curve // scoring, with the sampling that belongs to every row
+	Draft  Curve // one step of drafting; with a law that needs no model, a row is a token
 }
 
-// mean is a forgetful one.
+// Ready ends the measurements before the first loop.
+func (c *Costs) Ready() {
+	c.Target.ready()
+	c.Draft.ready()
+}
+
+// step is what a step of drafting for so many lanes takes.
+func (c *Costs) step(lanes int) float64 {
+	if lanes == 0 {
+		return 0
+	}
+	return c.Draft.at(lanes)
+}
+
+// feeding is what a drafter takes for so many tokens that it lags behind, beside
+// what it drafts.
+func (c *Costs) feeding(lag int) float64 {
+	if lag == 0 {
+		return 0
+	}
+	return c.Draft.at(1+lag) - c.Draft.at(1)
+}
+
+// drafted takes what drafting took in a loop. How it divides among the steps
+// shows nowhere, so that the level follows alone.
+func (c *Costs) drafted(lanes []*Lane, ns float64) {
+	deepest, lag := 0, 0
+	for _, l := range lanes {
+		if l.Drafted > 0 {
+			deepest, lag = max(deepest, l.Drafted), lag+l.Lag
+		}
+	}
+	var expected float64
+	for step := range deepest {
+		n := 0
+		for _, l := range lanes {
+			if l.Drafted > step {
+				n++
+			}
+		}
+		if step == 0 {
+			n += lag
+		}
+		expected += c.Draft.shape(n)
+	}
+	c.Draft.follow(ns, expected)
+}
+
+// Curve is what a pass takes, in nanoseconds, by its rows.
+//
+// Its shape is measured before the first loop: at a few numbers of rows, what
+// lies between them is interpolated. While running, a level that the whole curve
+// shares follows what slows the whole machine down, which says nothing of how
+// many rows are best; and every number of rows has a factor of its own beside it,
+// which is drawn towards 1 and fades, so that one that was measured at a bad
+// moment gets another chance.
+type Curve struct {
+	least, most int // rows that loops have
+	points      []point
+	level       mean
+	own         [factors]mean
+}
+
+type point struct {
+	rows int
+	ns   float64
+}
+
+// mean is an exponentially weighted mean.
 type mean struct{ sum, weight float64 }
 
 // mean is 0 before there is anything to take it over.
@@ -27,60 +94,71 @@ func (m mean) mean() float64 {
 	return m.sum / m.weight
 }
 
+func (m *mean) add(x, memory float64) {
+	m.sum, m.weight = memory*m.sum+x, memory*m.weight+1
+}
+
 const (
-	// costMemory bounds how many loops a cell's factor is remembered for,
-	// levelMemory how many the level; costPrior is the weight of a factor of 1.
+	// costMemory bounds how many loops a factor is remembered for, levelMemory
+	// how many the level; costPrior is the weight of a factor of 1.
 	costMemory  = 1 - 1.0/256
 	levelMemory = 1 - 1.0/32
 	costPrior   = 4
 	// What is measured is the time that passed, in which the process may have
 	// stood still: a measurement counts as at most so many times the estimate.
-	outlier = 2
+	outlier = 1.5
+	// Every number of rows up to singles has a factor; above, several share one.
+	singles = 32
+	factors = singles + 4*16
 )
 
-func newCosts(lanes, most int) *costs {
-	n := lanes * (most + 1)
-	return &costs{lanes: lanes, most: most, shape: make([]float64, n), seen: make([]mean, n), known: make([]bool, n)}
+// feedingRows is where the cost of feeding a drafter that lags is measured.
+const feedingRows = 64
+
+// Rows are the numbers of rows that are to be measured, the most telling first:
+// the ends, what lies between them in doubling steps, then the gaps.
+func (c *Curve) Rows(draft bool) []int {
+	if c.most < c.least {
+		return nil
+	}
+	rows := []int{c.least, c.most}
+	for n := 1; n < c.most; n *= 2 {
+		rows = append(rows, n)
+	}
+	if draft {
+		rows = append(rows, feedingRows)
+	}
+	for n := 1; n < c.most; n += max(1, n/4) {
+		rows = append(rows, n)
+	}
+	seen := map[int]bool{}
+	return slices.DeleteFunc(rows, func(n int) bool {
+		drop := n < c.least || n > c.most && n != feedingRows || n == 0 || seen[n]
+		seen[n] = true
+		return drop
+	})
 }
 
-func (c *costs) cell(lanes, k int) int {
-	return (min(lanes, c.lanes)-1)*(c.most+1) + min(k, c.most)
+// Measured takes what a pass of so many rows took, before the first loop; of
+// several measurements the least counts.
+func (c *Curve) Measured(rows int, took time.Duration) {
+	i, found := slices.BinarySearchFunc(c.points, rows, func(p point, rows int) int { return p.rows - rows })
+	if !found {
+		c.points = slices.Insert(c.points, i, point{rows, float64(took)})
+	}
+	c.points[i].ns = min(c.points[i].ns, float64(took))
 }
 
-// measured sets a cell of the shape; of several measurements the least counts.
-func (c *costs) measured(lanes, k int, ns float64) {
-	i := c.cell(lanes, k)
-	if !c.known[i] || ns < c.shape[i] {
-		c.shape[i], c.known[i] = ns, true
+// ready makes the shape rise: nothing takes longer than what does more. Where it
+// seems to, something else had the processor.
+func (c *Curve) ready() {
+	ns := make([]float64, len(c.points))
+	for i, p := range c.points {
+		ns[i] = p.ns
 	}
-}
-
-// interpolate fills the shape between the measured cells: along the drafted
-// tokens in the rows of lanes that have some, then between those rows. Nothing
-// takes longer than what does more: where it seems to, something else had the
-// processor.
-func (c *costs) interpolate() {
-	rows := make([]int, 0, c.lanes)
-	for lanes := 1; lanes <= c.lanes; lanes++ {
-		row := c.cell(lanes, 0)
-		if fill(c.shape[row:row+c.most+1], c.known[row:row+c.most+1], 1) {
-			rows = append(rows, lanes)
-		}
-	}
-	for k := range c.most + 1 {
-		column, known := make([]float64, c.lanes), make([]bool, c.lanes)
-		for _, lanes := range rows {
-			column[lanes-1], known[lanes-1] = c.shape[c.cell(lanes, k)], true
-		}
-		fill(column, known, 0)
-		rising(column)
-		for i, x := range column {
-			c.shape[c.cell(i+1, k)] = x
-		}
-	}
-	for lanes := 1; lanes <= c.lanes; lanes++ {
-		row := c.cell(lanes, 0)
-		rising(c.shape[row : row+c.most+1])
+	rising(ns)
+	for i := range ns {
+		c.points[i].ns = ns[i]
 	}
 }
 
@@ -110,68 +188,67 @@ func rising(xs []float64) {
 	}
 }
 
-// fill interpolates between the known values. Before the first and behind the
-// last it goes on level, or, behind the last, in the direction of the last two
-// that lie at own or beyond: what is at 0 may be a case of its own, as runtimes
-// have a kernel for one token alone.
-func fill(xs []float64, known []bool, own int) bool {
-	last, before := -1, -1
-	for i := range xs {
-		if !known[i] {
-			continue
-		}
-		for j := last + 1; j < i; j++ {
-			xs[j] = xs[i]
-			if last >= 0 {
-				xs[j] = xs[last] + (xs[i]-xs[last])*float64(j-last)/float64(i-last)
-			}
-		}
-		before, last = last, i
+// shape interpolates between the measured points. Before the first it is level;
+// behind the last it goes on in the direction of the last two.
+func (c *Curve) shape(rows int) float64 {
+	n := len(c.points)
+	if n == 0 {
+		return 0
 	}
-	if last < 0 {
-		return false
+	i, found := slices.BinarySearchFunc(c.points, rows, func(p point, rows int) int { return p.rows - rows })
+	switch {
+	case found || i == 0 || n == 1:
+		return c.points[min(i, n-1)].ns
+	case i == n:
+		i--
 	}
-	slope := 0.0
-	if before >= own {
-		slope = max(0, xs[last]-xs[before]) / float64(last-before)
-	}
-	for j := last + 1; j < len(xs); j++ {
-		xs[j] = xs[last] + slope*float64(j-last)
-	}
-	return true
+	a, b := c.points[i-1], c.points[i]
+	return a.ns + (b.ns-a.ns)*float64(rows-a.rows)/float64(b.rows-a.rows)
 }
 
-// at is what the part is expected to take.
-func (c *costs) at(lanes, k int) float64 {
-	i := c.cell(lanes, k)
-	return c.shape[i] * c.level() * c.factor(i)
+// at is what a pass of so many rows is expected to take.
+func (c *Curve) at(rows int) float64 { return c.shape(rows) * c.pace() * c.factor(bucket(rows)) }
+
+// bucket is the factor that a number of rows has: four to every doubling.
+func bucket(rows int) int {
+	if rows < singles {
+		return max(0, rows)
+	}
+	octave := bits.Len(uint(rows)) - 1
+	return min(factors-1, singles+4*(octave-bits.Len(singles)+1)+(rows>>(octave-2))&3)
 }
 
-func (c *costs) factor(i int) float64 {
-	return (c.seen[i].sum + costPrior) / (c.seen[i].weight + costPrior)
+func (c *Curve) factor(i int) float64 {
+	return (c.own[i].sum + costPrior) / (c.own[i].weight + costPrior)
 }
 
-func (c *costs) level() float64 {
-	if c.all.weight == 0 {
+func (c *Curve) pace() float64 {
+	if c.level.weight == 0 {
 		return 1
 	}
-	return c.all.mean()
+	return c.level.mean()
 }
 
-// add takes what a loop has shown.
-func (c *costs) add(lanes, k int, ns float64) {
-	i := c.cell(lanes, k)
-	if c.shape[i] <= 0 {
+// add takes what a pass has shown.
+func (c *Curve) add(rows int, ns float64) {
+	i, shape := bucket(rows), c.shape(rows)
+	if shape <= 0 {
 		return
 	}
-	ns = min(ns, outlier*c.at(lanes, k))
-	level, factor := ns/(c.shape[i]*c.factor(i)), ns/(c.shape[i]*c.level())
-	for j := range c.seen {
-		c.seen[j].sum *= costMemory
-		c.seen[j].weight *= costMemory
+	ns = math.Min(ns, outlier*c.at(rows))
+	level, factor := ns/(shape*c.factor(i)), ns/(shape*c.pace())
+	for j := range c.own {
+		c.own[j].sum *= costMemory
+		c.own[j].weight *= costMemory
 	}
-	c.seen[i].sum += factor
-	c.seen[i].weight++
-	c.all.sum = levelMemory*c.all.sum + level
-	c.all.weight = levelMemory*c.all.weight + 1
+	c.own[i].sum += factor
+	c.own[i].weight++
+	c.level.add(level, levelMemory)
+}
+
+// follow has the level follow what was expected of the shape to take so long.
+func (c *Curve) follow(ns, shape float64) {
+	if shape > 0 {
+		c.level.add(min(ns, outlier*shape*c.pace())/shape, levelMemory)
+	}
 }

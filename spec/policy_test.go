@@ -29,16 +29,22 @@ func TestParseLookahead(t *testing.T) {
 	}
 }
 
+// next is the lookahead of the first lane.
+func next(p spec.Policy, lanes []*spec.Lane) int {
+	p.Next(lanes, 0)
+	return lanes[0].K
+}
+
 func TestFixedAndConfidence(t *testing.T) {
 	one := []*spec.Lane{{Room: 10}}
 	fixed := spec.Lookahead{}.Policy(4, 1, false)
-	if fixed.Next(one) != 4 || !fixed.More(0) || !fixed.Begin(&spec.Lane{Lag: 1000}) {
+	if next(fixed, one) != 4 || fixed.Width(7) != 7 || !fixed.More(0) || !fixed.Begin(&spec.Lane{Lag: 1000}) {
 		t.Error("fixed is not")
 	}
 	for _, choose := range []bool{false, true} {
 		sure := spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.5}.Policy(4, 2, choose)
 		sure.Begin(one[0])
-		if sure.Next(one) != 4 || !sure.More(0.5) || sure.More(0.49) {
+		if next(sure, one) != 4 || !sure.More(0.5) || sure.More(0.49) {
 			t.Error("confidence does not stop below its threshold")
 		}
 	}
@@ -77,20 +83,17 @@ func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent flo
 	}
 	var round spec.Round
 	lane := &spec.Lane{}
-	feed := func() {
-		if lag > 0 {
-			round.Fed, round.Feeding = lag, measured(w.feed*float64(lag))
-			lag = 0
-		}
-	}
-	if auto, ok := p.(*spec.Auto); ok && !w.known {
+	if costs := p.Costs(); costs != nil && !w.known {
 		before := spent
 		for range 3 {
-			for k := range auto.Most() + 1 {
-				auto.Measured(1, k, measured(w.draft(k)), measured(w.verify(k)))
+			for _, rows := range costs.Target.Rows(false) {
+				costs.Target.Measured(rows, measured(w.verify(rows-1)))
+			}
+			for _, rows := range costs.Draft.Rows(true) {
+				costs.Draft.Measured(rows, measured(w.draft(4)/4+w.feed*float64(rows-1)))
 			}
 		}
-		auto.Ready()
+		costs.Ready()
 		spent = before
 	}
 	for loop := range loops {
@@ -101,17 +104,18 @@ func (w world) run(p spec.Policy, loops int, seed uint64) (tokens int, spent flo
 			}
 			lane.Lag = lag
 			if p.Begin(lane) {
-				feed()
+				measured(w.feed * float64(lag))
+				lag = 0
 			}
 		}
 		lane.Room, lane.Lag = left-1, lag
-		k := min(p.Next([]*spec.Lane{lane}), lane.Room)
+		k := min(next(p, []*spec.Lane{lane}), lane.Room)
 		ks[k]++
 		if k > 0 {
-			feed()
-			round.Draft = measured(w.draft(k))
+			round.Draft = measured(w.draft(k) + w.feed*float64(lag))
+			lag = 0
 		}
-		round.Verify = measured(w.verify(k))
+		round.Score = measured(w.verify(k))
 		lane.Drafted, lane.Accepted = k, 0
 		for lane.Accepted < k && r.Float64() < w.accept(loop, lane.Accepted) {
 			lane.Accepted++
@@ -299,7 +303,7 @@ func TestAutoSpares(t *testing.T) {
 	}
 	full := &spec.Lane{}
 	p.Begin(full)
-	if k := p.Next([]*spec.Lane{full}); k != 0 {
+	if k := next(p, []*spec.Lane{full}); k != 0 {
 		t.Errorf("%d tokens are drafted where there is room for none", k)
 	}
 }
@@ -310,9 +314,11 @@ func TestAutoNextIsPure(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	a, b := spec.NewAuto(3, 0, 6), spec.NewAuto(3, 0, 6)
 	for _, p := range []*spec.Auto{a, b} {
-		p.Measured(1, 0, 0, 1000)
-		p.Measured(3, 6, 100, 2000)
-		p.Ready()
+		for _, rows := range []int{1, 2, 21} {
+			p.Costs().Target.Measured(rows, time.Duration(1000+50*rows))
+			p.Costs().Draft.Measured(rows, time.Duration(20+5*rows))
+		}
+		p.Costs().Ready()
 	}
 	lanes := [2][]*spec.Lane{{{}, {}, {}}, {{}, {}, {}}}
 	for i := range 3 {
@@ -327,23 +333,24 @@ func TestAutoNextIsPure(t *testing.T) {
 				t.Fatal("two policies that saw the same begin differently")
 			}
 		}
-		room := 0
 		for i := range n {
 			lag, left := r.IntN(40), r.IntN(12)
-			room = max(room, left)
 			for _, side := range lanes {
 				side[i].Lag, side[i].Room = lag, left
 			}
 		}
-		k := a.Next(lanes[0][:n])
-		if k != b.Next(lanes[1][:n]) {
-			t.Fatal("two policies that saw the same choose differently")
-		}
-		if k < 0 || k > min(room, 6) {
-			t.Fatalf("%d tokens of at most %d", k, min(room, 6))
-		}
-		round := spec.Round{Fed: 3, Feeding: time.Duration(r.IntN(1000)), Draft: time.Duration(r.IntN(1e4)), Verify: time.Duration(r.IntN(1e5))}
+		beside := r.IntN(2) * r.IntN(100)
+		a.Next(lanes[0][:n], beside)
+		b.Next(lanes[1][:n], beside)
+		round := spec.Round{Beside: beside, Draft: time.Duration(r.IntN(1e4)), Score: time.Duration(r.IntN(1e5))}
 		for i := range n {
+			k := lanes[0][i].K
+			if k != lanes[1][i].K {
+				t.Fatal("two policies that saw the same choose differently")
+			}
+			if most := min(lanes[0][i].Room, 6); k < 0 || k > most {
+				t.Fatalf("%d tokens of at most %d", k, most)
+			}
 			accepted := r.IntN(k + 1)
 			for _, side := range lanes {
 				side[i].Drafted, side[i].Accepted, side[i].Emitted = k, accepted, accepted+1
@@ -364,15 +371,16 @@ func TestAutoChoosesLanesAndLookahead(t *testing.T) {
 	const most, width = 8, 16
 	for _, alpha := range []float64{0, 0.3, 0.6, 0.8, 0.95} {
 		for _, dear := range []float64{0.05, 0.5, 2} { // what scoring one more token costs
-			verify := func(n, k int) float64 { return 20 + math.Max(0, dear*float64(n*(k+1))-4) + 0.3*float64(n) }
+			verify := func(n, k int) float64 { return 20 + math.Max(0, dear*float64(n*(k+1))-4) + 0.1*float64(n*(k+1)) }
 			draft := func(n, k int) float64 { return float64(k) * (0.2 + 0.08*float64(n)) }
 			p := spec.NewAuto(width, 0, most)
-			for _, n := range []int{1, 2, 4, 8, 16} {
-				for _, k := range []int{0, 1, 2, 4, 8} {
-					p.Measured(n, k, time.Duration(1e6*draft(n, k)), time.Duration(1e6*verify(n, k)))
-				}
+			for _, rows := range p.Costs().Target.Rows(false) {
+				p.Costs().Target.Measured(rows, time.Duration(1e6*verify(rows, 0)))
 			}
-			p.Ready()
+			for _, rows := range p.Costs().Draft.Rows(false) {
+				p.Costs().Draft.Measured(rows, time.Duration(1e6*draft(rows, 1)))
+			}
+			p.Costs().Ready()
 			r := rand.New(rand.NewPCG(1, 1))
 			lanes := make([]*spec.Lane, width)
 			for i := range lanes {
@@ -385,22 +393,32 @@ func TestAutoChoosesLanesAndLookahead(t *testing.T) {
 				for _, l := range lanes[:n] {
 					l.Room = 100
 				}
-				k := p.Next(lanes[:n])
+				p.Next(lanes[:n], 0)
 				if loop%50 == 49 { // sequences end
 					for _, l := range lanes {
+						k := l.K
 						p.Begin(l)
+						l.K = k
+					}
+				}
+				rows, drafting := 0, 0.0
+				for step := range most {
+					if n := count(lanes[:n], step); n > 0 {
+						drafting += draft(n, 1)
 					}
 				}
 				for _, l := range lanes[:n] {
-					l.Drafted, l.Accepted = k, 0
-					for l.Accepted < k && r.Float64() < alpha {
+					l.Drafted, l.Accepted = l.K, 0
+					for l.Accepted < l.K && r.Float64() < alpha {
 						l.Accepted++
 					}
 					l.Emitted = l.Accepted + 1
 					tokens += float64(l.Emitted)
+					rows += l.K + 1
 				}
-				spent += draft(n, k) + verify(n, k)
-				p.Observe(lanes[:n], spec.Round{Draft: time.Duration(1e6 * draft(n, k)), Verify: time.Duration(1e6 * verify(n, k))})
+				scoring := verify(rows, 0)
+				spent += drafting + scoring
+				p.Observe(lanes[:n], spec.Round{Draft: time.Duration(1e6 * drafting), Score: time.Duration(1e6 * scoring)})
 			}
 			best, at := 0.0, [2]int{}
 			for n := 1; n <= width; n++ {
@@ -419,6 +437,16 @@ func TestAutoChoosesLanesAndLookahead(t *testing.T) {
 	}
 }
 
+// count is how many lanes take part in a step of drafting.
+func count(lanes []*spec.Lane, step int) (n int) {
+	for _, l := range lanes {
+		if l.K > step {
+			n++
+		}
+	}
+	return n
+}
+
 func BenchmarkAutoNext(b *testing.B) {
 	p := spec.NewAuto(1, 0, 8)
 	w := world{accept: constant(0.8), draft: linear(0, 2e5), verify: linear(2e6, 1e5), length: 1 << 30}
@@ -427,7 +455,7 @@ func BenchmarkAutoNext(b *testing.B) {
 	lanes := []*spec.Lane{{Room: 100, Accepted: 2, Emitted: 3}}
 	p.Begin(lanes[0])
 	for b.Loop() {
-		lanes[0].Drafted = p.Next(lanes)
-		p.Observe(lanes, spec.Round{Draft: 1000, Verify: 10000})
+		lanes[0].Drafted = next(p, lanes)
+		p.Observe(lanes, spec.Round{Draft: 1000, Score: 10000})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -140,7 +141,7 @@ func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings)
 	}
 	closers = append(closers, t.Close)
 	b.runs++
-	r := &run{target: &counter{Decoder: t}, seed: b.runs}
+	r := &run{target: &counter{Decoder: lockstep.New(t, s.K > 0)}, seed: b.runs}
 	for lane := range s.Lanes {
 		r.prompts = append(r.prompts, lane)
 	}
@@ -155,7 +156,7 @@ func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings)
 			return nil, nil, err
 		}
 		closers = append(closers, d.Close)
-		pair.Draft = d
+		pair.Draft = lockstep.New(d, false)
 	}
 	if r.engine, err = engine.New(ctx, pair, s); err != nil {
 		return nil, nil, err
@@ -210,11 +211,11 @@ type counter struct {
 }
 
 // Forward implements engine.Decoder.
-func (c *counter) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
-	for i, p := range past {
-		c.fed += max(0, min(p+len(tokens[i]), c.prompt)-p)
+func (c *counter) Forward(ctx context.Context, spans []engine.Span) ([]float32, error) {
+	for _, span := range spans {
+		c.fed += max(0, min(span.Past+len(span.Tokens), c.prompt)-span.Past)
 	}
-	return c.Decoder.Forward(ctx, slots, past, tokens)
+	return c.Decoder.Forward(ctx, spans)
 }
 
 // prefill measures the prefill of n samples of one prompt of 256 tokens: the

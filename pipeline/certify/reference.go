@@ -182,11 +182,19 @@ func (f *follower) begin(ctx context.Context, prompt []int32) error {
 		return err
 	}
 	for i := range len(prompt) - 1 {
-		if _, err := f.model.Forward(ctx, []int{f.slot}, []int{i}, [][]int32{prompt[i : i+1]}); err != nil {
+		if _, err := f.feed(ctx, prompt, i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// feed feeds the i-th of the tokens and returns the logits after it.
+func (f *follower) feed(ctx context.Context, tokens []int32, i int) ([]float32, error) {
+	if !f.model.Reserve(f.slot, i, 1) {
+		return nil, fmt.Errorf("the cache has no room for %d tokens; give it more memory", i+1)
+	}
+	return f.model.Forward(ctx, []engine.Span{{Slot: f.slot, Past: i, Tokens: tokens[i : i+1], Rows: 1}})
 }
 
 func (f *follower) law(ctx context.Context, tokens []int32, d *spec.Dist) error {
@@ -194,7 +202,7 @@ func (f *follower) law(ctx context.Context, tokens []int32, d *spec.Dist) error 
 	var logits []float32
 	for i := len(f.prompt) - 1; i < len(all); i++ {
 		var err error
-		if logits, err = f.model.Forward(ctx, []int{f.slot}, []int{i}, [][]int32{all[i : i+1]}); err != nil {
+		if logits, err = f.feed(ctx, all, i); err != nil {
 			return err
 		}
 	}

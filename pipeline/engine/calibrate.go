@@ -3,17 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/draftmill/draftmill/spec"
 )
-
-// measuring is a policy that wants to know what loops cost before the first.
-type measuring interface {
-	Measured(lanes, k int, draft, verify time.Duration)
-	Ready()
-}
 
 const (
 	// calibrationBudget bounds the time that measuring takes, beyond the first
@@ -24,177 +17,160 @@ const (
 	calibrationPast = 96
 )
 
-// calibration measures the passes that loops are made of: for some numbers of
-// lanes and of drafted tokens, the corners first.
+// calibration measures passes of the target and of what drafts, by their rows.
 type calibration struct {
-	e      *Engine
-	policy measuring
-	text   []int32
-	past   int
+	e    *Engine
+	text []int32
+	past int
+	dist spec.Dist
 }
 
-// calibrate lets the policy know what loops cost, if it asks for that.
+// calibrate lets the policy know what passes cost, if it asks for that.
 func (e *Engine) calibrate(ctx context.Context) error {
-	policy, ok := e.policy.(measuring)
-	if !ok {
+	costs := e.policy.Costs()
+	if costs == nil {
 		return nil
 	}
-	for len(e.lanes) < e.settings.Lanes {
-		l, err := e.newLane()
-		if err != nil {
-			return err
-		}
-		e.lanes = append(e.lanes, l)
-	}
-	c := &calibration{e: e, policy: policy}
+	c := &calibration{e: e}
+	rows := [2][]int{costs.Target.Rows(false)}
 	room := e.pair.Target.Context()
+	if e.settings.K > 0 {
+		rows[1] = costs.Draft.Rows(e.pair.Draft != nil)
+	}
 	if e.pair.Draft != nil {
 		room = min(room, e.pair.Draft.Context())
 	}
 	c.past = max(0, min(calibrationPast, room-e.settings.K-2))
-	for i := range c.past + e.settings.K + 2 {
+	for i := range c.past + max(spec.MaxLookahead, e.settings.PassTokens) {
 		c.text = append(c.text, int32(i%e.pair.Target.Vocab()))
 	}
-	if err := c.fill(ctx); err != nil {
-		return err
+	if err := e.lanes[0].chain.Begin(c.text[:1]); err != nil {
+		costs.Ready()
+		return nil //nolint:nilerr // such sampling fails row by row, with an error of its own
 	}
-	if err := c.measure(ctx); err != nil {
-		return err
-	}
-	for _, l := range e.lanes {
-		l.rollback(0)
-	}
-	policy.Ready()
-	return nil
-}
-
-// fill gives all caches the same past.
-func (c *calibration) fill(ctx context.Context) error {
-	if c.past == 0 {
-		return nil
-	}
-	first := c.e.lanes[0]
-	caches := []*cache{first.target}
-	if d := first.draft(); d != nil {
-		caches = append(caches, d)
-	}
-	for i, cache := range caches {
-		if _, err := cache.fill(ctx, c.text[:c.past]); err != nil {
-			return err
-		}
-		for _, l := range c.e.lanes[1:] {
-			to := l.target
-			if i > 0 {
-				to = l.draft()
-			}
-			if err := to.share(cache, c.past); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (c *calibration) measure(ctx context.Context) error {
-	widths, ks := steps(1, c.e.settings.Lanes), steps(0, c.e.settings.K)
-	if auto, ok := c.policy.(interface{ Fixed() bool }); ok && auto.Fixed() {
-		ks = []int{c.e.settings.K}
-	}
-	began := c.e.now()
+	began := e.now()
 	for round := range calibrationRounds {
-		for i, lanes := range widths {
-			draft, err := c.drafting(ctx, lanes, round == 0)
-			if err != nil {
-				return err
-			}
-			for j, k := range ks {
-				corner := round == 0 && i < 2 && j < 2
-				if !corner && c.e.now().Sub(began) > calibrationBudget {
+		for i := range max(len(rows[0]), len(rows[1])) {
+			for model, curve := range []*spec.Curve{&costs.Target, &costs.Draft} {
+				late := e.now().Sub(began) > calibrationBudget
+				if i >= len(rows[model]) || late && (round > 0 || i > 1) {
 					continue
 				}
-				verify, err := c.scoring(ctx, lanes, max(k+1, c.e.least), round == 0)
-				if err != nil {
+				if err := c.measure(ctx, curve, rows[model][i], model == 1, round == 0 && !late); err != nil {
 					return err
 				}
-				c.policy.Measured(lanes, k, draft(k), verify)
 			}
+		}
+	}
+	for _, l := range e.lanes {
+		for _, cache := range l.caches() {
+			cache.truncate(0)
+		}
+	}
+	costs.Ready()
+	return nil
+}
+
+// measure adds a pass of so many rows to a curve; the first of its kind is run
+// twice, as it sets up what later ones find.
+func (c *calibration) measure(ctx context.Context, curve *spec.Curve, rows int, draft, first bool) error {
+	of, per := (*lane).targets, c.e.settings.K+1
+	if draft {
+		of, per = (*lane).draft, 1
+	}
+	if draft && c.e.pair.Draft == nil {
+		began := c.e.now()
+		for range rows {
+			// An error of its own would end a row; here it only ends the measuring.
+			_, _ = c.e.pair.Law.Law(c.text[:max(1, c.past)], c.e.lanes[0].chain.Standardize, &c.dist)
+		}
+		curve.Measured(rows, c.e.now().Sub(began))
+		return nil
+	}
+	if draft && rows > c.e.settings.Lanes { // what feeding a draft that lags costs
+		per = rows
+	}
+	if ok, err := c.ready(ctx, of, (rows+per-1)/per, per); err != nil || !ok {
+		return err // no room for so many: loops will not have it either
+	}
+	for range 2 {
+		took, err := c.pass(ctx, of, rows, per, draft)
+		if err != nil {
+			return fmt.Errorf("a pass of %d rows: %w", rows, err)
+		}
+		curve.Measured(rows, took)
+		if !first {
+			break
 		}
 	}
 	return nil
 }
 
-// steps is first, last, and what lies between them in doubling steps.
-func steps(first, last int) []int {
-	s := []int{first}
-	if last > first {
-		s = append(s, last)
-	}
-	for n := max(1, 2*first); n < last; n *= 2 {
-		s = append(s, n)
-	}
-	return slices.Compact(s)
-}
-
-// scoring is the time of one pass of the target that scores s tokens in each of
-// so many lanes. The first of its kind sets up what later ones find.
-func (c *calibration) scoring(ctx context.Context, lanes, s int, first bool) (time.Duration, error) {
-	return c.pass(ctx, lanes, s, first, func(l *lane) *cache { return l.target })
-}
-
-// drafting returns the time of drafting as a function of the number of tokens.
-func (c *calibration) drafting(ctx context.Context, lanes int, first bool) (func(k int) time.Duration, error) {
-	if c.e.settings.K == 0 {
-		return func(int) time.Duration { return 0 }, nil
-	}
-	if c.e.pair.Draft == nil {
-		one, err := c.law()
-		return func(k int) time.Duration { return time.Duration(k*lanes) * one }, err
-	}
-	draft := func(l *lane) *cache { return l.draft() }
-	two, err := c.pass(ctx, lanes, 2, first, draft)
-	if err != nil {
-		return nil, err
-	}
-	one, err := c.pass(ctx, lanes, 1, first, draft)
-	return func(k int) time.Duration {
-		if k == 0 {
-			return 0
+// ready gives so many lanes' caches the same past, with room for n tokens behind
+// it; it reports whether there is room.
+func (c *calibration) ready(ctx context.Context, of func(*lane) *cache, lanes, n int) (bool, error) {
+	e := c.e
+	for len(e.lanes) < lanes {
+		l, err := e.newLane()
+		if err != nil {
+			return false, err
 		}
-		return two + time.Duration(k-1)*one
-	}, err
-}
-
-func (c *calibration) pass(ctx context.Context, lanes, s int, first bool, of func(*lane) *cache) (time.Duration, error) {
-	p := &c.e.score
-	run := func() (time.Duration, error) {
-		began := c.e.now()
-		p.begin(s)
-		for _, l := range c.e.lanes[:lanes] {
-			p.add(of(l), c.text[:c.past+s], c.past)
-		}
-		if err := p.run(ctx); err != nil {
-			return 0, fmt.Errorf("a pass of %d tokens in %d lanes: %w", s, lanes, err)
-		}
-		return c.e.now().Sub(began), nil
+		e.lanes = append(e.lanes, l)
 	}
-	if first {
-		if _, err := run(); err != nil {
-			return 0, err
+	first := of(e.lanes[0])
+	if c.past+n > first.model.Context() {
+		return false, nil
+	}
+	for _, l := range e.lanes[:lanes] {
+		cache := of(l)
+		cache.rollback(c.past)
+		if cache.held() < c.past && cache != first {
+			if err := cache.share(first, c.past); err != nil {
+				return false, err
+			}
+		}
+		if !cache.reserve(cache.held(), c.past+n-cache.held()) {
+			return false, nil
+		}
+		if cache.held() < c.past {
+			p := pass{model: cache.model, now: e.now}
+			var took time.Duration
+			p.add(cache, c.text[:c.past], cache.held(), 0, &took)
+			if err := p.run(ctx); err != nil {
+				return false, err
+			}
 		}
 	}
-	return run()
+	return true, nil
 }
 
-// law is the time that drafting one token with the law takes.
-func (c *calibration) law() (time.Duration, error) {
-	var p spec.Dist
-	l := c.e.lanes[0]
-	if err := l.chain.Begin(c.text[:1]); err != nil {
-		return 0, nil //nolint:nilerr // such sampling fails row by row, with an error of its own
+// pass is the time of one pass, and of making distributions of its rows.
+func (c *calibration) pass(ctx context.Context, of func(*lane) *cache, rows, per int, draft bool) (time.Duration, error) {
+	e := c.e
+	p := &e.score
+	if draft {
+		p = &e.draft
 	}
-	began := c.e.now()
-	if _, err := c.e.pair.Law.Law(c.text[:max(1, c.past)], l.chain.Standardize, &p); err != nil {
-		return 0, nil //nolint:nilerr // likewise
+	p.begin()
+	var bill time.Duration
+	for i := 0; rows > 0; i++ {
+		n := min(per, rows)
+		wanted := n
+		if draft {
+			wanted = 1
+		}
+		p.add(of(e.lanes[i]), c.text[:c.past+n], c.past, wanted, &bill)
+		rows -= n
 	}
-	return c.e.now().Sub(began), nil
+	began := e.now()
+	if err := p.run(ctx); err != nil {
+		return 0, err
+	}
+	for i, f := range p.feeds {
+		for row := range p.spans[i].Rows {
+			// An error would end a sequence; here there is none.
+			_ = e.lanes[0].chain.Standardize(f.cache.row(row), c.text[:c.past+1+row], &c.dist)
+		}
+	}
+	return e.now().Sub(began), nil
 }

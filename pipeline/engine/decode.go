@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/draftmill/draftmill/spec"
 )
@@ -14,27 +13,22 @@ import (
 // For each of them this is a round of Algorithm 2 of Chen et al.; where nothing
 // is drafted it is one of their Algorithm 1.
 func (e *Engine) loop(ctx context.Context) error {
-	e.watch.start(e.now)
-	began := e.watch.last
-	for _, l := range e.batch {
-		l.loop = Loop{Position: len(l.tokens), Lanes: len(e.batch), Outcome: &l.out}
-	}
+	e.choose()
+	drafting := e.now()
 	// Draft: x~_t ~ p(x | x_1 .. x_n, x~_1 .. x~_t-1) for t = 1 .. K.
-	if err := e.propose(ctx, e.lookahead()); err != nil {
+	if err := e.propose(ctx); err != nil {
 		return err
 	}
-	drafted := e.watch.last
+	scoring := e.now()
 	// Score: q(x | x_1 .. x_n), .. , q(x | x_1 .. x_n, x~_1 .. x~_K), in parallel.
 	if err := e.scoreAll(ctx); err != nil {
 		return err
 	}
-	for _, l := range e.batch {
-		if l.err == nil {
-			l.err = l.verify(e.rule)
-		}
-		l.loop.Sample += e.watch.lap()
-	}
-	e.learn(drafted)
+	e.each(e.batch, sampling, (*lane).standardize)
+	// Verify: accept a prefix of the draft, and one token of the target's.
+	e.each(e.batch, sampling, func(l *lane) error { return l.verify(e.rule) })
+
+	e.learn(scoring.Sub(drafting), e.now().Sub(scoring))
 	for _, l := range e.batch {
 		if l.err == nil && l.request.Loop != nil {
 			if err := l.request.Loop(&l.loop); err != nil {
@@ -42,30 +36,27 @@ func (e *Engine) loop(ctx context.Context) error {
 			}
 		}
 	}
-	return e.leave(e.now().Sub(began))
+	return e.leave()
 }
 
-// scoreAll feeds every sequence's last token and its drafted ones to the target
-// and standardizes the distributions that come out.
+// scoreAll feeds every sequence's last token and its drafted ones to the target,
+// and chunks of the prompts that wait.
 func (e *Engine) scoreAll(ctx context.Context) error {
-	e.score.begin(e.least)
+	p := &e.score
+	p.begin()
 	for _, l := range e.batch {
-		if l.err == nil {
-			e.score.add(l.target, l.tokens, l.loop.Position-1)
+		if n := l.loop.Position; l.err == nil {
+			p.add(l.target, l.tokens, n-1, len(l.tokens)-n+1, &l.loop.Score)
 		}
 	}
-	if len(e.score.lanes) == 0 {
+	for _, c := range e.scoreChunks {
+		c.add(p)
+	}
+	if p.empty() {
 		return nil
 	}
-	if err := e.score.run(ctx); err != nil {
-		return fmt.Errorf("score the tokens of %d sequences: %w", len(e.score.lanes), err)
-	}
-	e.share(e.watch.lap(), e.batch, scoring)
-	for _, l := range e.batch {
-		if l.err == nil {
-			l.err = l.standardize()
-		}
-		l.loop.Sample += e.watch.lap()
+	if err := p.run(ctx); err != nil {
+		return fmt.Errorf("score the tokens of %d sequences: %w", len(p.spans), err)
 	}
 	return nil
 }
@@ -100,12 +91,13 @@ func (l *lane) verify(rule spec.Rule) error {
 	return nil
 }
 
-// leave ends the loop, which took so long: the sequences that have ended, or
-// failed, make way.
-func (e *Engine) leave(took time.Duration) error {
-	share, now, stay := took/time.Duration(len(e.batch)), e.now(), 0
-	for _, l := range e.batch {
-		l.sequence.Decode += share
+// leave ends the step: the sequences that have ended, or failed, make way.
+func (e *Engine) leave() error {
+	now := e.now()
+	e.account(now)
+	batch := e.batch
+	e.batch = e.batch[:0]
+	for i, l := range batch {
 		switch {
 		case l.err != nil:
 			l.tokens = l.tokens[:l.loop.Position] // what the loop drafted is void
@@ -113,27 +105,12 @@ func (e *Engine) leave(took time.Duration) error {
 			l.sequence.Err = l.err
 			fallthrough
 		case l.end.reason != "":
-			if err := l.finish(now); err != nil {
+			if err := l.finish(e, now); err != nil {
 				return err
 			}
 		default:
-			e.batch[stay] = l
-			stay++
+			e.batch = append(e.batch, batch[i])
 		}
 	}
-	e.batch = e.batch[:stay]
 	return nil
-}
-
-// Parts of a loop that lanes share.
-func drafting(l *Loop) *time.Duration { return &l.Draft }
-func scoring(l *Loop) *time.Duration  { return &l.Score }
-
-// share divides the time of a pass among the lanes that were in it.
-func (e *Engine) share(took time.Duration, lanes []*lane, part func(*Loop) *time.Duration) {
-	for i, l := range lanes {
-		n := time.Duration(len(lanes) - i) // of the rest, so that nothing is lost to rounding
-		*part(&l.loop) += took / n
-		took -= took / n
-	}
 }

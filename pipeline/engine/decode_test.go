@@ -93,8 +93,9 @@ func TestWhereACompletionEnds(t *testing.T) {
 	}
 }
 
-// TestNothingIsFedTwice: a loop feeds the target its K+1 tokens and the draft
-// one more than it drafts, and the samples of a prompt share its prefill.
+// TestNothingIsFedTwice: a loop feeds the target the last token and its drafts,
+// and the draft the same but for the last one, which only the next loop feeds
+// where it was accepted; the samples of a prompt share its prefill.
 func TestNothingIsFedTwice(t *testing.T) {
 	tok, _ := enginetest.Letters(t, "ab")
 	const vocab, k, limit = 3, 4, 50
@@ -111,10 +112,14 @@ func TestNothingIsFedTwice(t *testing.T) {
 		if sample == 0 { // the prefill
 			scored, drafted = len(prompt)-1, len(prompt)-1
 		}
+		lag := 0
 		if _, err := e.DrawAll(t.Context(), []Request{{Prompt: prompt, Coins: spec.Coins{Sample: sample}, Limit: limit, Loop: func(l *Loop) error {
-			scored += max(2, len(l.Drafted)+1)
-			if len(l.Drafted) > 0 {
-				drafted += len(l.Drafted) + 1
+			scored += len(l.Drafted) + 1
+			if k := len(l.Drafted); k > 0 {
+				drafted += k + lag
+				if lag = 0; l.Accepted == k {
+					lag = 1
+				}
 			}
 			return nil
 		}}}); err != nil {

@@ -5,22 +5,32 @@
 // A sequence's life, and the file that tells it:
 //
 //	pair.go      what sequences are decoded with: the models, as interfaces
-//	engine.go    sequences join lanes, are prefilled, and leave
+//	engine.go    sequences come, and leave
+//	schedule.go  who decodes and what is fed of the prompts that wait, by the room in the caches
 //	lane.go      one lane: a sequence, its caches and buffers
-//	decode.go    one round of Algorithm 2 (Chen et al. 2023), for all lanes
+//	decode.go    one round of Algorithm 2 (Chen et al. 2023), for all sequences
 //	lookahead.go how many tokens a loop drafts, and what is learned from it
-//	draft.go     what drafts: a model, a law without one; draft_nested.go: both
-//	cache.go     one sequence's KV cache in one model, and the passes that feed them
-//	calibrate.go what loops cost, measured before the first
+//	draft.go     what drafts: a model, a distribution without one; draft_nested.go: both
+//	cache.go     one sequence's KV cache in one model
+//	pass.go      one forward pass over spans of several sequences
+//	times.go     what a step took, divided among its sequences
+//	calibrate.go what passes cost, measured before the first
 //	finish.go    where a completion ends: end-of-sequence, stop text, limits
+//
+// Words: a lane is the place of one sequence. A step is one loop of all sequences
+// that decode, and beside it the prefill of others, in chunks. A pass is one run of
+// a model; a span is what it feeds of one sequence.
 //
 // Invariants:
 //
-//   - Who shares the lanes changes nothing of what a sequence draws, with a
-//     lookahead that is fixed: on the CPU not even the last bit of its logits
-//     (see pass).
+//   - Who shares the passes, in what chunks a prompt is fed and whether a sequence
+//     lost its cache on the way changes nothing of what it draws, with a lookahead
+//     that is fixed: a row's logits depend on its own tokens alone (Decoder), and
+//     its uniforms on their positions.
 //   - A lookahead is chosen before its loop draws, and what is drafted is
-//     verified: see spec.Policy for why that keeps the target's law.
+//     verified: see spec.Policy for why that keeps the target's distribution.
+//   - Where cache blocks run short, the oldest sequence goes on: what free lanes
+//     still hold is taken first, then nobody joins, then the youngest is put back.
 //   - An error of one sequence's numbers ends that sequence; an error of a
 //     model ends the Step and drops all sequences in hand.
 package engine

@@ -2,35 +2,137 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/draftmill/draftmill/spec"
 )
 
-// drafter proposes what the target then verifies, for the sequence of one lane.
-// Each way of drafting is one: a draft model, a law without a model, and a draft
-// model that is itself accelerated by such a law.
+// propose drafts behind every sequence of the batch, and feeds chunks of the
+// prompts that wait to the draft model.
 //
-// The lanes of a batch draft in step: everyone puts into one pass of the draft
-// model what it has to be fed, and draws from what comes out.
+// The sequences draft in step: everyone puts into one pass of the draft model
+// what it has to be fed, and draws from what comes out. Who is to draft more
+// takes part in more steps.
+func (e *Engine) propose(ctx context.Context) error {
+	e.drafting = e.drafting[:0]
+	for _, l := range e.batch {
+		d := &l.proposal
+		d.tokens, d.start = l.tokens, len(l.tokens)
+		if l.most() > 0 {
+			d.coins = spec.DraftCoins{Uniforms: l.request.Coins, Start: d.start}
+			e.drafting = append(e.drafting, l)
+		}
+	}
+	if err := e.catchUp(ctx); err != nil {
+		return err
+	}
+	for first := true; len(e.drafting) > 0 || first && len(e.draftChunks) > 0; first = false {
+		if err := e.draftStep(ctx, first); err != nil {
+			return err
+		}
+	}
+	for _, l := range e.waiting {
+		e.beside += l.fed
+	}
+	for _, l := range e.batch {
+		d := &l.proposal
+		l.tokens = d.tokens
+		l.drafted = append(l.drafted[:0], d.tokens[d.start:]...)
+		l.loop.Drafted = l.drafted
+	}
+	return nil
+}
+
+// catchUp feeds the draft model what it lacks of sequences for which it has not
+// drafted in a long time, but for what one pass can feed.
+func (e *Engine) catchUp(ctx context.Context) error {
+	p := &e.draft
+	for {
+		p.begin()
+		lacks, room := 0, e.settings.PassTokens
+		for _, l := range e.drafting {
+			if c := l.draft(); c != nil {
+				lacks += l.lacks(c)
+			}
+		}
+		for _, l := range e.drafting {
+			if c := l.draft(); c != nil && lacks > e.settings.PassTokens && l.lacks(c) > 1 && room > 0 {
+				n := min(l.lacks(c), room)
+				p.add(c, l.tokens[:c.held()+n], c.held(), 0, &l.loop.Draft)
+				lacks, room = lacks-n, room-n
+			}
+		}
+		if p.empty() {
+			return nil
+		}
+		if err := p.run(ctx); err != nil {
+			return fmt.Errorf("feed the draft %d tokens: %w", p.rows, err)
+		}
+	}
+}
+
+// draftStep is one pass of the draft model for the sequences that are drafting,
+// and what each of them draws from it. What is drafted is verified, whatever the
+// policy says to it; nothing is drafted behind an end of sequence. Chunks of
+// prompts ride along in the first one.
+func (e *Engine) draftStep(ctx context.Context, first bool) error {
+	p := &e.draft
+	p.begin()
+	e.each(e.drafting, drafting, func(l *lane) error {
+		d := &l.proposal
+		d.before, d.least = len(d.tokens), 1
+		return l.drafter.feed(d, l.most()-d.drafted(), p, &l.loop.Draft)
+	})
+	if first {
+		for _, c := range e.draftChunks {
+			c.add(p)
+		}
+	}
+	if !p.empty() {
+		if err := p.run(ctx); err != nil {
+			return fmt.Errorf("draft for %d sequences: %w", len(p.spans), err)
+		}
+	}
+	e.each(e.drafting, e.drawing(), func(l *lane) error { return l.drafter.draw(&l.proposal) })
+	e.drafting = slices.DeleteFunc(e.drafting, func(l *lane) bool {
+		d := &l.proposal
+		if l.err != nil {
+			d.tokens = d.tokens[:d.start]
+			return true
+		}
+		drafted := d.tokens[d.before:]
+		return len(drafted) == 0 || d.drafted() == l.most() || !e.policy.More(d.least) || slices.ContainsFunc(drafted, e.ends)
+	})
+	return nil
+}
+
+// drawing is the part of the time that drawing belongs to: with a draft model,
+// sampling; a distribution that needs none is all that drafting is.
+func (e *Engine) drawing() func(*lane) *time.Duration {
+	if e.pair.Draft == nil {
+		return drafting
+	}
+	return sampling
+}
+
+// ends reports whether a token ends a sequence.
+func (e *Engine) ends(x int32) bool { return slices.Contains(e.pair.EOS, x) }
+
+// drafter proposes what the target then verifies, for the sequence of one lane.
+// Each way of drafting is one: a draft model, a distribution without a model, and
+// a draft model that is itself accelerated by such a distribution.
 type drafter interface {
 	// room is how many tokens can be drafted behind n.
 	room(n int) int
-	// lag is how many of n tokens are to be fed before drafting behind them.
-	lag(n int) int
-	// catchUp feeds what is missing of tokens.
-	catchUp(ctx context.Context, tokens []int32) error
 	// feed begins a step of at most most tokens and puts what has to be fed for
 	// it into the pass.
-	feed(d *proposal, most int, p *pass) error
+	feed(d *proposal, most int, p *pass, bill *time.Duration) error
 	// draw ends the step: it drafts some tokens, none when there is nothing to
 	// propose.
 	draw(d *proposal) error
-	// least is how many tokens the passes of drafting feed at least; first tells
-	// the loop's first from the others.
-	least(first bool) int
-	// rollback forgets all but the first n tokens.
-	rollback(n int)
 	// model is the cache that passes feed; nil where there is no model.
 	model() *cache
 }
@@ -63,7 +165,7 @@ type proposal struct {
 
 	coins       spec.DraftCoins
 	standardize spec.Standardizer
-	bare        bool    // confidence is asked for where p is one-hot
+	greedy      bool    // confidence comes from the logits, as p is one-hot
 	least       float64 // the least probability of a token of this step
 }
 
@@ -85,72 +187,22 @@ func (d *proposal) draw() (x int32) {
 // sure notes how probable a model's logits make the token x, where p does not
 // tell: greedy decoding makes it one-hot.
 func (d *proposal) sure(logits []float32, x int32) {
-	if d.bare {
+	if d.greedy {
 		d.least = min(d.least, softmaxAt(logits, x))
 	}
-}
-
-// softmaxAt is the probability of token x, the largest of the logits.
-func softmaxAt(logits []float32, x int32) float64 {
-	var sum float64
-	for _, l := range logits {
-		sum += math.Exp(float64(l - logits[x]))
-	}
-	return 1 / sum
 }
 
 // modelDrafter drafts with a model: x~_t ~ p(x | x_1 .. x_n, x~_1 .. x~_t-1).
 type modelDrafter struct{ cache *cache }
 
 func (m modelDrafter) room(n int) int { return m.cache.model.Context() - n }
-func (m modelDrafter) rollback(n int) { m.cache.truncate(n) }
 func (m modelDrafter) model() *cache  { return m.cache }
 
-// rideAlong is how many missing tokens the first drafting step may feed
-// besides its own, at next to no cost.
-const rideAlong = 8
-
-func (m modelDrafter) lag(n int) int {
-	if missing := n - 1 - m.cache.held; missing > rideAlong && n <= m.cache.model.Context() {
-		return missing
-	}
-	return 0
-}
-
-func (m modelDrafter) catchUp(ctx context.Context, tokens []int32) error {
-	if len(tokens) > m.cache.model.Context() {
-		return nil // it will not draft behind them either
-	}
-	for {
-		if done, err := m.cache.fill(ctx, tokens[:len(tokens)-1]); done || err != nil {
-			return err
-		}
-	}
-}
-
-// least: the first pass of a loop feeds one token more than it has to. After a
-// fully accepted loop the draft lacks two tokens, otherwise one, and feeding
-// always two keeps every loop, and every lane of a batch, of one shape.
-func (m modelDrafter) least(first bool) int {
-	if first {
-		return 2
-	}
-	return 1
-}
-
-func (m modelDrafter) feed(d *proposal, _ int, p *pass) error {
-	m.ask(d, 1, d.drafted() == 0, p)
+// feed has the pass bring the logits after the last token, feeding what is
+// missing before it: one token after a loop that was accepted in full.
+func (m modelDrafter) feed(d *proposal, _ int, p *pass, bill *time.Duration) error {
+	p.add(m.cache, d.tokens, m.cache.held(), 1, bill)
 	return nil
-}
-
-// ask has the pass bring the logits after each of the last rows tokens, feeding
-// what is missing.
-func (m modelDrafter) ask(d *proposal, rows int, first bool, p *pass) {
-	from := min(m.cache.held, len(d.tokens)-rows)
-	if first {
-		from = max(0, min(from, len(d.tokens)-rows-1))
-	}
-	p.add(m.cache, d.tokens, from)
 }
 
 func (m modelDrafter) draw(d *proposal) error {
@@ -165,13 +217,9 @@ func (m modelDrafter) draw(d *proposal) error {
 // lawDrafter drafts with a law that needs no model.
 type lawDrafter struct{ law spec.Drafter }
 
-func (lawDrafter) room(int) int                           { return math.MaxInt32 }
-func (lawDrafter) lag(int) int                            { return 0 }
-func (lawDrafter) catchUp(context.Context, []int32) error { return nil }
-func (lawDrafter) feed(*proposal, int, *pass) error       { return nil }
-func (lawDrafter) least(bool) int                         { return 1 }
-func (lawDrafter) rollback(int)                           {}
-func (lawDrafter) model() *cache                          { return nil }
+func (lawDrafter) room(int) int                                     { return math.MaxInt32 }
+func (lawDrafter) feed(*proposal, int, *pass, *time.Duration) error { return nil }
+func (lawDrafter) model() *cache                                    { return nil }
 
 func (t lawDrafter) draw(d *proposal) error {
 	ok, err := t.law.Law(d.tokens, d.standardize, d.law())

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -30,11 +32,8 @@ type nestedDrafter struct {
 	out     spec.Outcome
 }
 
-// least: how many tokens the law has drafted differs from lane to lane.
-func (s *nestedDrafter) least(bool) int { return 2 }
-
-func (s *nestedDrafter) feed(d *proposal, most int, p *pass) error {
-	n, first := len(d.tokens), d.drafted() == 0
+func (s *nestedDrafter) feed(d *proposal, most int, p *pass, bill *time.Duration) error {
+	n := len(d.tokens)
 	s.coins = spec.InnerCoins{Uniforms: &d.coins, Start: n}
 	s.drafted = s.drafted[:0]
 	for t := range min(most-1, len(s.p)) {
@@ -48,7 +47,7 @@ func (s *nestedDrafter) feed(d *proposal, most int, p *pass) error {
 		x := s.p[t].Sample(s.coins.Uniform(spec.DraftCoin, n+t))
 		d.tokens, s.drafted = append(d.tokens, x), append(s.drafted, x)
 	}
-	s.ask(d, len(s.drafted)+1, first, p)
+	p.add(s.cache, d.tokens, min(s.cache.held(), n-1), len(s.drafted)+1, bill)
 	return nil
 }
 
@@ -71,6 +70,6 @@ func (s *nestedDrafter) draw(d *proposal) error {
 		d.least = min(d.least, q[t].Prob(x))
 		d.sure(row(t), x)
 	}
-	s.cache.truncate(len(d.tokens) - 1)
+	s.cache.rollback(len(d.tokens) - 1)
 	return nil
 }

@@ -156,18 +156,21 @@ type lively struct {
 }
 
 func (p *lively) Begin(l *spec.Lane) bool { p.add(uint64(l.Lag)); return p.seen%2 == 0 }
-func (p *lively) Next(lanes []*spec.Lane) int {
+func (p *lively) Next(lanes []*spec.Lane, beside int) {
+	p.add(uint64(beside))
 	for _, l := range lanes {
 		p.add(uint64(l.Lag))
+		l.K = int(p.seen>>20) % (p.most + 1)
 	}
-	return int(p.seen>>20) % (p.most + 1)
 }
+func (p *lively) Width(most int) int   { return most }
+func (p *lively) Costs() *spec.Costs   { return nil }
 func (p *lively) More(at float64) bool { p.add(math.Float64bits(at)); return p.seen>>20%4 != 0 }
 func (p *lively) Observe(lanes []*spec.Lane, r spec.Round) {
 	for _, l := range lanes {
 		p.add(uint64(l.Drafted), uint64(l.Accepted), uint64(l.Emitted))
 	}
-	p.add(uint64(r.Draft), uint64(r.Verify), uint64(r.Feeding))
+	p.add(uint64(r.Draft), uint64(r.Score), uint64(r.Beside))
 }
 func (p *lively) add(facts ...uint64) {
 	for _, f := range facts {
@@ -247,20 +250,23 @@ func experienced(most int) *spec.Auto {
 	a := spec.NewAuto(1, 0, most)
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for k := range most + 1 {
-		a.Measured(1, k, ms(2*k), ms(11+k))
+		a.Costs().Target.Measured(k+1, ms(11+k))
 	}
-	a.Ready()
+	a.Costs().Draft.Measured(1, ms(2))
+	a.Costs().Draft.Measured(2, ms(2))
+	a.Costs().Ready()
 	r := rand.New(rand.NewPCG(1, 2))
 	l := &spec.Lane{Room: 100}
 	a.Begin(l)
 	for range 60 {
-		k := a.Next([]*spec.Lane{l})
+		a.Next([]*spec.Lane{l}, 0)
+		k := l.K
 		l.Drafted, l.Accepted = k, 0
 		for l.Accepted < k && r.IntN(2) == 0 {
 			l.Accepted++
 		}
 		l.Emitted = l.Accepted + 1
-		a.Observe([]*spec.Lane{l}, spec.Round{Draft: ms(2 * k), Verify: ms(11 + k)})
+		a.Observe([]*spec.Lane{l}, spec.Round{Draft: ms(2 * k), Score: ms(11 + k)})
 	}
 	return a
 }
@@ -314,12 +320,19 @@ type constantModel struct {
 	vocab  int
 }
 
-func (m *constantModel) Vocab() int             { return m.vocab }
-func (m *constantModel) Context() int           { return 1 << 20 }
-func (m *constantModel) Alloc() (int, error)    { return 0, nil }
-func (m *constantModel) Free(int)               {}
-func (m *constantModel) Close() error           { return nil }
-func (m *constantModel) Copy(_, _, _ int) error { return nil }
-func (m *constantModel) Forward(_ context.Context, _, _ []int, tokens [][]int32) ([]float32, error) {
-	return m.logits[:len(tokens[0])*m.vocab], nil
+func (m *constantModel) Vocab() int               { return m.vocab }
+func (m *constantModel) Context() int             { return 1 << 20 }
+func (m *constantModel) Capacity() int            { return 0 }
+func (m *constantModel) Alloc() (int, error)      { return 0, nil }
+func (m *constantModel) Free(int)                 {}
+func (m *constantModel) Close() error             { return nil }
+func (m *constantModel) Share(_, _, _ int) error  { return nil }
+func (m *constantModel) Reserve(_, _, _ int) bool { return true }
+func (m *constantModel) Truncate(_, _ int)        {}
+func (m *constantModel) Forward(_ context.Context, spans []Span) ([]float32, error) {
+	rows := 0
+	for _, s := range spans {
+		rows += s.Rows
+	}
+	return m.logits[:rows*m.vocab], nil
 }

@@ -12,36 +12,43 @@ import (
 
 // Settings say how an Engine decodes.
 type Settings struct {
-	K         int            // lookahead, or the largest one; 0: autoregressive sampling
-	Lookahead spec.Lookahead // how the lookahead is chosen; the zero value is always K
-	Sampling  spec.Sampling
-	Rule      spec.Rule // the zero value is rejection
-	Context   int       // most tokens of a sequence; 0: what the decoders hold
-	Lanes     int       // sequences decoded together; 0: one
-	AutoLanes bool      // Lanes is the most; how many of them are used is chosen by what they cost
+	K          int            // lookahead, or the largest one; 0: autoregressive sampling
+	Lookahead  spec.Lookahead // how the lookahead is chosen; the zero value is always K
+	Sampling   spec.Sampling
+	Rule       spec.Rule // the zero value is rejection
+	Context    int       // most tokens of a sequence; 0: what the decoders hold
+	Lanes      int       // sequences decoded together; 0: one
+	AutoLanes  bool      // Lanes is the most; how many of them are used is chosen by what they cost
+	PassTokens int       // most tokens that a pass feeds, where it does not score more; 0: DefaultPassTokens
 }
 
 // Engine decodes sequences, several at a time: each has a lane, with a KV cache
-// of its own in each of the pair's models, and every forward pass takes all
-// lanes. A sequence joins at a loop's end and leaves at another, whatever the
-// others do. It is used by one goroutine at a time.
+// of its own in each of the pair's models, and every forward pass takes whatever
+// is to be fed: verifications of any number of tokens, and chunks of the prompts
+// that wait. A sequence joins at a loop's end and leaves at another, whatever
+// the others do. It is used by one goroutine at a time.
 type Engine struct {
 	pair     Pair
 	settings Settings
 	rule     spec.Rule
-	least    int // tokens that scoring feeds at least, see pass
 	policy   spec.Policy
 	now      func() time.Time
 
-	lanes   []*lane // made when they are needed
-	waiting []*lane // for their prefill, the first to come first
-	batch   []*lane // decoding
+	lanes    []*lane // made when they are needed
+	waiting  []*lane // for their prompts' passes, the oldest first
+	batch    []*lane // decoding, the oldest first
+	admitted int64   // counts sequences that came and went, for ages
+	short    bool    // of cache blocks: nobody joins before a sequence has ended
+	putBacks int     // how often a sequence was put back for want of blocks
 
-	score, draft pass
-	drafting     []*lane      // of the batch, those that go on drafting
-	seen         []*spec.Lane // of the batch
-	watch        stopwatch
-	round        spec.Round
+	// Of the step under way.
+	score, draft             pass
+	scoreChunks, draftChunks []chunk
+	drafting                 []*lane      // of the batch, those that go on drafting
+	seen                     []*spec.Lane // of the batch
+	round                    spec.Round
+	began                    time.Time
+	beside                   time.Duration // that drafting took for prompts
 }
 
 // New makes an engine. Without anything to draft with, or with K = 0, it
@@ -66,12 +73,14 @@ func newAt(ctx context.Context, pair Pair, s Settings, now func() time.Time) (*E
 	if s.Lanes = max(1, s.Lanes); s.AutoLanes && pair.Lanes > 0 {
 		s.Lanes = min(s.Lanes, pair.Lanes)
 	}
-	e := &Engine{
-		pair: pair, settings: s, rule: s.Rule.For(s.Sampling), least: 1, now: now,
-		policy: s.Lookahead.Policy(s.K, s.Lanes, s.AutoLanes && s.Lanes > 1),
+	if s.PassTokens <= 0 {
+		s.PassTokens = DefaultPassTokens
 	}
-	if s.K > 0 && s.Lookahead.Kind != spec.AutoLookahead {
-		e.least = 2 // so that loops that draft nothing are scored as those beside them
+	e := &Engine{
+		pair: pair, settings: s, rule: s.Rule.For(s.Sampling), now: now,
+		policy: s.Lookahead.Policy(s.K, s.Lanes, s.AutoLanes && s.Lanes > 1),
+		score:  pass{model: pair.Target, now: now},
+		draft:  pass{model: pair.Draft, now: now},
 	}
 	l, err := e.newLane()
 	if err != nil {
@@ -105,8 +114,8 @@ func (e *Engine) Active() int { return len(e.waiting) + len(e.batch) }
 // Free is how many more sequences it has use for now.
 func (e *Engine) Free() int {
 	width := e.settings.Lanes
-	if wide, ok := e.policy.(interface{ Width(int) int }); ok && e.settings.AutoLanes {
-		width = wide.Width(width)
+	if e.settings.AutoLanes {
+		width = e.policy.Width(width)
 	}
 	return max(0, width-e.Active())
 }
@@ -119,18 +128,23 @@ func (e *Engine) Admit(r Request) error {
 		return err
 	}
 	if err := l.begin(e, r); err != nil {
-		return l.fail(err)
+		return l.fail(e, err)
 	}
 	e.waiting = append(e.waiting, l)
 	return nil
 }
 
-// idleLane is the lane that has most of the prompt cached already.
+// idleLane is the free lane that has most of the prompt cached already; of those
+// that have nothing of it, the one that has been free for longest.
 func (e *Engine) idleLane(prompt []int32) (*lane, error) {
 	var best *lane
+	most := 0
 	for _, l := range e.lanes {
-		if !l.taken && (best == nil || l.shares(prompt) > best.shares(prompt)) {
-			best = l
+		if l.taken {
+			continue
+		}
+		if n := l.target.begins(prompt); best == nil || n > most || n == most && l.age < best.age {
+			best, most = l, n
 		}
 	}
 	if best != nil {
@@ -146,50 +160,39 @@ func (e *Engine) idleLane(prompt []int32) (*lane, error) {
 	return l, err
 }
 
-// Step prefills what has come to its turn and then runs one loop of all lanes
-// that are ready. After an error the engine has dropped all its sequences.
+// Step runs one loop of all sequences that are ready, and beside it feeds what
+// the passes have room for of the prompts that wait. After an error the engine
+// has dropped all its sequences.
 func (e *Engine) Step(ctx context.Context) error {
-	err := e.prefill(ctx)
-	if err == nil && len(e.batch) > 0 {
-		err = e.loop(ctx)
-	}
+	err := e.step(ctx)
 	if err != nil {
 		e.Drop()
 	}
 	return err
 }
 
+func (e *Engine) step(ctx context.Context) error {
+	e.began, e.beside = e.now(), 0
+	for _, l := range e.waiting {
+		l.fed = 0
+	}
+	if err := e.schedule(); err != nil {
+		return err
+	}
+	if err := e.loop(ctx); err != nil {
+		return err
+	}
+	e.ready()
+	return nil
+}
+
 // Drop forgets the sequences in hand.
 func (e *Engine) Drop() {
 	for _, l := range e.lanes {
-		l.taken = false
+		l.taken, l.joined = false, false
 	}
-	e.waiting, e.batch = e.waiting[:0], e.batch[:0]
-}
-
-// prefill feeds prompts, in chunks and in the order in which they came, but no
-// more of them before the next loop than there are prompts waiting for every
-// lane that is decoding: a long prompt holds the others up for one chunk at a
-// time, and lanes that nobody uses are filled at once.
-func (e *Engine) prefill(ctx context.Context) error {
-	chunks := max(1, len(e.waiting))
-	if n := len(e.batch); n > 0 {
-		chunks = max(1, len(e.waiting)/n)
-	}
-	for ; len(e.waiting) > 0 && chunks > 0; chunks-- {
-		l := e.waiting[0]
-		began := e.now()
-		done, err := l.prefill(ctx, e)
-		l.sequence.Prefill += e.now().Sub(began)
-		if err != nil {
-			return err
-		}
-		if done {
-			e.waiting = append(e.waiting[:0], e.waiting[1:]...)
-			e.batch = append(e.batch, l)
-		}
-	}
-	return nil
+	e.waiting, e.batch, e.short = e.waiting[:0], e.batch[:0], false
+	e.scoreChunks, e.draftChunks = e.scoreChunks[:0], e.draftChunks[:0]
 }
 
 // Draw decodes one sequence from beginning to end and returns its tokens, an
@@ -232,18 +235,3 @@ func (e *Engine) DrawAll(ctx context.Context, requests []Request) ([][]int32, er
 type rowError struct{ error }
 
 func (e rowError) Unwrap() error { return e.error }
-
-// stopwatch tells the time since its last lap.
-type stopwatch struct {
-	now  func() time.Time
-	last time.Time
-}
-
-func (w *stopwatch) start(now func() time.Time) { w.now, w.last = now, now() }
-
-func (w *stopwatch) lap() time.Duration {
-	now := w.now()
-	d := now.Sub(w.last)
-	w.last = now
-	return d
-}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -27,15 +26,16 @@ type Sequence struct {
 	Text   string  // of it, up to where a stop sequence was found
 	Reason string  // FinishStop, FinishEOS or FinishLength; empty after Err
 	Stop   string  // the stop sequence that was found
-	Err    error   // why decoding ended early: numbers that are none
+	Err    error   // why decoding ended early: NaN, Inf or no probability mass, or a cache that is too small
 
-	Prefill time.Duration // running the models over the prompt
-	Decode  time.Duration // its share of the loops' time: each divided by the lanes that were in it
+	// Prefill and Decode add up to the time that was spent on the sequence: of a
+	// pass that it shared, its part by the tokens that it fed.
+	Prefill time.Duration // the passes over its prompt; over all of it again after a lack of cache blocks
+	Decode  time.Duration // its loops
 	Latency time.Duration // from Admit to the end, the time that others took included
 }
 
-// Loop is what one draft-verify round did for one sequence. Times of passes that
-// lanes shared are divided by their number.
+// Loop is what one draft-verify round did for one sequence.
 type Loop struct {
 	Position int     // absolute position of the first token that the loop decides
 	K        int     // lookahead asked for
@@ -45,13 +45,18 @@ type Loop struct {
 	Emitted int     // tokens of it that the completion keeps
 	Margin  float64 // top-1 minus top-2 of the target's logits where Outcome.Token stands; greedy decoding only
 
-	Draft, Score, Sample time.Duration // drafter; target model; distributions, coins and verification
+	// The drafter, the target model, and distributions, uniforms and
+	// verification. Of a pass that sequences share, each has its part by the
+	// tokens that it fed.
+	Draft, Score, Sample time.Duration
 }
 
 // lane is the place of one sequence after another: its caches, and the buffers
 // of its loops.
 type lane struct {
 	taken    bool
+	joined   bool  // the caches are the sequence's: it is prefilling or decoding
+	age      int64 // of the sequence, by Admit: smaller is older; of a free lane, by its end
 	request  Request
 	sequence Sequence
 	began    time.Time
@@ -59,17 +64,18 @@ type lane struct {
 	chain    *spec.Chain // the same for the target and what drafts
 	target   *cache
 	drafter  drafter   // nil: autoregressive sampling
+	drafts   bool      // its drafter is fed the prompt before the first loop
 	policy   spec.Lane // what the policy knows of the sequence
 
 	prompt   int      // tokens of it
 	tokens   []int32  // prompt and completion
-	cached   []int32  // the prompt that the caches begin with
 	proposal proposal // what one loop drafts behind it, with the distributions p
 	drafted  []int32  // x~_1 .. x~_K of it
 	q        []spec.Dist
 	out      spec.Outcome
 	loop     Loop
-	err      error // of the loop under way
+	fed      time.Duration // of the step under way, for its prompt
+	err      error         // of the loop under way
 }
 
 func (e *Engine) newLane() (_ *lane, err error) {
@@ -87,7 +93,7 @@ func (e *Engine) newLane() (_ *lane, err error) {
 	l.proposal = proposal{
 		p:           make([]spec.Dist, e.settings.K),
 		standardize: l.chain.Standardize,
-		bare:        e.settings.Lookahead.Kind == spec.ConfidenceLookahead && e.settings.Sampling.Temperature == 0,
+		greedy:      e.settings.Lookahead.Kind == spec.ConfidenceLookahead && e.settings.Sampling.Temperature == 0,
 	}
 	return l, nil
 }
@@ -99,6 +105,9 @@ func (l *lane) free() {
 	}
 }
 
+// targets is the target's cache.
+func (l *lane) targets() *cache { return l.target }
+
 // draft is the draft model's cache, nil where there is none.
 func (l *lane) draft() *cache {
 	if l.drafter == nil {
@@ -107,116 +116,86 @@ func (l *lane) draft() *cache {
 	return l.drafter.model()
 }
 
-// shares is how many tokens of a prompt the target's cache holds. The last token
-// of its own prompt is not among them: the first loop feeds it.
-func (l *lane) shares(prompt []int32) int {
-	n := 0
-	for n < min(len(l.cached)-1, len(prompt)-1, l.target.held) && l.cached[n] == prompt[n] {
-		n++
+// caches are the lane's, of all models.
+func (l *lane) caches() []*cache {
+	if c := l.draft(); c != nil {
+		return []*cache{l.target, c}
 	}
-	return n
+	return []*cache{l.target}
 }
 
 // begin sets the lane to a request.
 func (l *lane) begin(e *Engine, r Request) error {
-	n := l.shares(r.Prompt)
-	l.taken, l.request, l.sequence, l.began, l.err = true, r, Sequence{}, e.now(), nil
+	l.taken, l.joined, l.request, l.sequence, l.began, l.err = true, false, r, Sequence{}, e.now(), nil
+	e.admitted++
+	l.age = e.admitted
 	l.prompt = len(r.Prompt)
 	l.tokens = append(l.tokens[:0], r.Prompt...)
-	l.cached = append(l.cached[:0], r.Prompt...)
 	l.end = newEnding(e.pair.Tokenizer, e.pair.EOS, r.Stop, min(r.Limit, e.pair.Target.Context()-len(r.Prompt)))
-	l.rollback(n)
 	if err := l.chain.Begin(r.Prompt); err != nil {
 		return rowError{fmt.Errorf("begin with a prompt of %d tokens: %w", len(r.Prompt), err)}
+	}
+	l.drafts = false
+	if l.drafter != nil {
+		l.policy.Lag = len(r.Prompt) - 1
+		if l.draft() == nil {
+			l.policy.Lag = 0
+		}
+		l.drafts = e.policy.Begin(&l.policy)
 	}
 	return nil
 }
 
-// prefill feeds one chunk of all but the prompt's last token, which the first
-// loop feeds, and reports whether the lane is ready to decode. What another lane
-// has of the prompt is copied: the samples of one prompt share its prefill, and
-// prompts their common beginning.
-func (l *lane) prefill(ctx context.Context, e *Engine) (bool, error) {
-	if err := l.share(e); err != nil {
-		return false, err
+// context is what the lane's caches hold before a loop: all but the last token,
+// which the loop feeds.
+func (l *lane) context() []int32 { return l.tokens[:len(l.tokens)-1] }
+
+// lacks is how many tokens of its context a cache still has to be fed.
+func (l *lane) lacks(c *cache) int { return len(l.context()) - c.held() }
+
+// draftLacks is how many tokens the draft is to be fed before the first loop.
+func (l *lane) draftLacks() int {
+	c := l.draft()
+	if c == nil || !l.drafts || len(l.tokens) > c.model.Context() {
+		return 0
 	}
-	if done, err := l.target.fill(ctx, l.tokens[:len(l.tokens)-1]); err != nil || !done {
-		return false, wrap(err, "prefill the target with %d tokens", len(l.tokens))
-	}
-	if l.drafter == nil {
-		return true, nil
-	}
-	l.policy.Lag = l.drafter.lag(len(l.tokens))
-	if !e.policy.Begin(&l.policy) {
-		return true, nil // it is not to draft at first
-	}
-	before := e.now()
-	if err := l.drafter.catchUp(ctx, l.tokens); err != nil {
-		return false, fmt.Errorf("prefill the draft with %d tokens: %w", len(l.tokens), err)
-	}
-	if l.policy.Lag > 0 {
-		e.round.Fed += l.policy.Lag
-		e.round.Feeding += e.now().Sub(before)
-	}
-	return true, nil
+	return l.lacks(c)
 }
 
-// share copies what another lane has cached of the prompt, if that is more than
-// the lane's own.
-func (l *lane) share(e *Engine) error {
-	best, most := l, l.target.held
-	for _, other := range e.lanes {
-		if n := other.shares(l.cached); other != l && n > most {
-			best, most = other, n
-		}
-	}
-	if best == l {
-		return nil
-	}
-	if err := l.target.share(best.target, most); err != nil {
-		return fmt.Errorf("copy the target's cache: %w", err)
-	}
-	from, to := best.draft(), l.draft()
-	if from == nil || min(from.held, most) <= to.held {
-		return nil
-	}
-	return wrap(to.share(from, min(from.held, most)), "copy the draft's cache")
-}
+// ready reports whether the lane can take part in loops.
+func (l *lane) ready() bool { return l.joined && l.lacks(l.target) == 0 && l.draftLacks() == 0 }
 
 // rollback tells the caches that only the first n tokens of the sequence still
 // stand.
 func (l *lane) rollback(n int) {
-	l.target.truncate(n)
-	if l.drafter != nil {
-		l.drafter.rollback(n)
+	l.target.rollback(n)
+	if c := l.draft(); c != nil {
+		c.rollback(n)
 	}
 }
 
 // fail ends a sequence by an error of its own; any other error is returned.
-func (l *lane) fail(err error) error {
+func (l *lane) fail(e *Engine, err error) error {
 	if _, own := errors.AsType[rowError](err); !own {
 		return err
 	}
 	l.sequence.Err = err
-	return l.finish(l.began)
+	return l.finish(e, e.now())
 }
 
-// finish hands the sequence over and leaves the lane.
-func (l *lane) finish(now time.Time) error {
+// finish hands the sequence over and leaves the lane. The caches keep what they
+// hold until blocks are needed: another prompt may begin alike.
+func (l *lane) finish(e *Engine, now time.Time) error {
 	s := &l.sequence
 	s.Tokens = l.tokens[l.prompt:]
 	s.Text, s.Reason, s.Stop = l.end.completion(), l.end.reason, l.end.stoppedBy
 	s.Latency = now.Sub(l.began)
-	l.taken = false
+	l.taken, l.joined = false, false
+	e.admitted++
+	l.age = e.admitted
+	e.short = false
 	if l.request.Done == nil {
 		return nil
 	}
 	return l.request.Done(s)
-}
-
-func wrap(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf(format+": %w", append(args, err)...)
 }

@@ -7,26 +7,50 @@ import (
 	"github.com/draftmill/draftmill/spec"
 )
 
-// Decoder is one model, ready to extend sequences. It is used by one goroutine
-// at a time.
+// Span is what one pass does with one sequence: it feeds Tokens behind the
+// first Past tokens of its cache and wants the logits after each of the last
+// Rows of them. A Past smaller than what the cache holds is the rollback.
 //
-// A slot is the KV cache of one sequence. Rolling a sequence back is passing a
-// smaller past: what lies behind it is overwritten.
+// It is an alias of an unnamed type, so that packages which run models can
+// declare the identical type without importing this one.
+type Span = struct {
+	Slot   int
+	Past   int
+	Tokens []int32 // at least one; only read
+	Rows   int     // 0 to len(Tokens)
+}
+
+// Decoder is one model over a pool of cache blocks, ready to extend sequences.
+// It is used by one goroutine at a time.
+//
+// On the CPU a row's logits depend on its own tokens alone, to the bit:
+// whatever else is in the pass, and however the tokens before it were fed.
 type Decoder interface {
 	// Vocab is the number of logits per position.
 	Vocab() int
-	// Context is the largest number of tokens that a slot can hold.
+	// Context is the most tokens of a sequence.
 	Context() int
-	// Alloc reserves a slot; Free gives it back.
+	// Capacity bounds the tokens that all sequences hold together; 0: unknown.
+	Capacity() int
+	// Alloc makes an empty cache, which takes no memory until it is fed. Free
+	// gives it back, with its blocks.
 	Alloc() (slot int, err error)
 	Free(slot int)
-	// Copy makes slot dst hold the first n tokens that slot src holds.
-	Copy(dst, src, n int) error
-	// Forward feeds tokens[i], the same number S >= 1 for every lane i, to
-	// slots[i] behind its first past[i] tokens. The logits of lane i's token s
-	// are at [(i*S+s)*Vocab : (i*S+s+1)*Vocab]. They belong to the decoder and
-	// are valid until its next Forward.
-	Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error)
+	// Share makes dst, which is empty, hold the first n tokens that src holds:
+	// by sharing blocks, or by copying.
+	Share(dst, src, n int) error
+	// Reserve makes room for n tokens behind the first past ones of a slot, for
+	// this slot alone to write. It reports false when no block is left; then
+	// nothing has changed.
+	Reserve(slot, past, n int) bool
+	// Truncate forgets all but the first n tokens and gives back the blocks
+	// behind them.
+	Truncate(slot, n int)
+	// Forward feeds spans, for each of which there was room reserved, no two of
+	// one slot. It returns the logits [sum of Rows, Vocab], the spans in order;
+	// they belong to the decoder and are valid until its next Forward. After an
+	// error every slot holds its span's first Past tokens.
+	Forward(ctx context.Context, spans []Span) ([]float32, error)
 	// Close frees the caches. The model that the decoder came from stays.
 	Close() error
 }

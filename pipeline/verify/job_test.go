@@ -19,6 +19,7 @@ import (
 
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
@@ -26,45 +27,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// model is a decoder whose logits are a hash of the prefix. A prefix that
-// begins with poison and is long enough gives NaN.
-type model struct {
-	vocab, context int
-	seed           uint64
-	poison         int32
-	slots          map[int][]int32
-}
-
-func (m *model) Vocab() int          { return m.vocab }
-func (m *model) Context() int        { return m.context }
-func (m *model) Close() error        { return nil }
-func (m *model) Free(int)            {}
-func (m *model) Alloc() (int, error) { return 0, nil }
-func (m *model) Copy(dst, src, n int) error {
-	m.slots[dst] = slices.Clone(m.slots[src][:n])
-	return nil
-}
-func (m *model) Forward(_ context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
-	var out []float32
-	for i, slot := range slots {
-		held := slices.Clone(m.slots[slot][:past[i]])
-		for _, x := range tokens[i] {
-			held = append(held, x)
-			h := m.seed
-			for _, x := range held {
-				h = h*0x9E3779B97F4A7C15 + uint64(x) + 1
-			}
-			r, shared := rand.New(rand.NewPCG(h, m.seed)), rand.New(rand.NewPCG(h^m.seed, 1))
-			for range m.vocab { // alike enough that some drafts are accepted
-				out = append(out, float32(0.5*r.NormFloat64()+shared.NormFloat64()))
-			}
-			if held[0] == m.poison && len(held) > 9 {
-				out[len(out)-1] = float32(math.NaN())
-			}
+// model is a decoder whose logits are a hash of the prefix. A prefix that begins
+// with poison and is long enough gives NaN.
+func model(t testing.TB, vocab, context int, seed uint64, poison int32) *enginetest.Model {
+	m := enginetest.New(t, vocab, func(prefix []int32) (out []float32) {
+		h := seed
+		for _, x := range prefix {
+			h = h*0x9E3779B97F4A7C15 + uint64(x) + 1
 		}
-		m.slots[slot] = held
-	}
-	return out, nil
+		r, shared := rand.New(rand.NewPCG(h, seed)), rand.New(rand.NewPCG(h^seed, 1))
+		for range vocab { // alike enough that some drafts are accepted
+			out = append(out, float32(0.5*r.NormFloat64()+shared.NormFloat64()))
+		}
+		if prefix[0] == poison && len(prefix) > 9 {
+			out[len(out)-1] = float32(math.NaN())
+		}
+		return out
+	})
+	m.Length = context
+	return m
 }
 
 const alphabet = "abcdefgh"
@@ -184,15 +165,20 @@ func decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
 		Name: "w", Source: queue, MaxAttempts: 1, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Open: func(_ context.Context, job *pipeline.Job, _ pipeline.Place, m pipeline.Mode) (engine.Pair, func(), error) {
 			vocab := len(alphabet) + 1
+			target := model(t, vocab, 30, 5, 6)
+			target.Before = func() { // so that drafting pays
+				for began := time.Now(); time.Since(began) < 100*time.Microsecond; {
+				}
+			}
 			pair := engine.Pair{
-				Target:    &model{vocab: vocab, context: 30, seed: 5, poison: 6, slots: map[int][]int32{}},
+				Target:    target,
 				Tokenizer: tok, EOS: []int32{int32(len(alphabet))},
 			}
 			if m == pipeline.SpS && job.Drafter != nil {
 				pair.Law = job.Drafter.Law(vocab, nil)
 			}
 			if m == pipeline.SpS && job.Draft != nil {
-				pair.Draft = &model{vocab: vocab, context: 28, seed: 6, poison: -1, slots: map[int][]int32{}}
+				pair.Draft = model(t, vocab, 28, 6, -1)
 			}
 			return pair, func() {}, nil
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 )
@@ -116,7 +117,7 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 			return none, nil, fmt.Errorf("open the target: %w", err)
 		}
 		decoders = append(decoders, target)
-		pair := engine.Pair{Target: target, Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
+		pair := engine.Pair{Target: lockstep.New(target, mode == pipeline.SpS), Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
 		if mode == pipeline.SpS && job.Drafter != nil {
 			if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
 				return none, nil, err
@@ -128,7 +129,7 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 				return none, nil, fmt.Errorf("open the draft: %w", err)
 			}
 			decoders = append(decoders, draft)
-			pair.Draft = draft
+			pair.Draft = lockstep.New(draft, false)
 		}
 		pair.Lanes = m.roomFor(decoders, len(job.Modes))
 		return pair, release, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/pipeline/queue"
 	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
@@ -193,7 +194,7 @@ func system(b *testing.B, model *ort.Model, tok *tokenize.Tokenizer) (time.Durat
 			if err != nil {
 				return engine.Pair{}, nil, err
 			}
-			return engine.Pair{Target: d, Tokenizer: tok, EOS: model.Bundle().EOS}, func() { check(d.Close()) }, nil
+			return engine.Pair{Target: lockstep.New(d, false), Tokenizer: tok, EOS: model.Bundle().EOS}, func() { check(d.Close()) }, nil
 		},
 	}
 	began := time.Now()

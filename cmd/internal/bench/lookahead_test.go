@@ -15,6 +15,7 @@ import (
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline/engine"
+	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
@@ -22,7 +23,7 @@ import (
 
 // demo is the demo pair, open, and the prompts of its dataset.
 type demo struct {
-	target, draft *ort.Decoder
+	target, draft engine.Decoder
 	tokenizer     *tokenize.Tokenizer
 	eos           []int32
 	vocab         int
@@ -52,9 +53,9 @@ func openDemo(b *testing.B) *demo {
 		return d, bundle
 	}
 	d := &demo{}
-	var bundle *ort.Bundle
-	d.target, bundle = open("target")
-	d.draft, _ = open("draft")
+	target, bundle := open("target")
+	draft, _ := open("draft")
+	d.target, d.draft = lockstep.New(target, true), lockstep.New(draft, false)
 	d.eos, d.vocab = bundle.EOS, bundle.Vocab
 	d.tokenizer, err = tokenize.Load(bundle.Tokenizer)
 	check(err)
@@ -154,13 +155,13 @@ type slow struct {
 	times int
 }
 
-func (s slow) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
+func (s slow) Forward(ctx context.Context, spans []engine.Span) ([]float32, error) {
 	for range s.times - 1 {
-		if _, err := s.Decoder.Forward(ctx, slots, past, tokens); err != nil {
+		if _, err := s.Decoder.Forward(ctx, spans); err != nil {
 			return nil, err
 		}
 	}
-	return s.Decoder.Forward(ctx, slots, past, tokens)
+	return s.Decoder.Forward(ctx, spans)
 }
 
 // BenchmarkLookahead is the speed of the lookahead auto over that of the best

@@ -15,16 +15,22 @@ import (
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 )
 
-// Model is a decoder whose logits are a function of the whole prefix. Its slots
-// hold token ids in place of keys and values, so that a cache that was fed or
-// rolled back wrongly gives wrong logits.
+// Model is a decoder whose logits are a function of the whole prefix. Its cache
+// blocks hold token ids in place of keys and values, so that a cache that was fed,
+// shared or rolled back wrongly gives wrong logits; writing where nothing was
+// reserved, or where others read, fails the test.
 type Model struct {
 	Logits func(prefix []int32) []float32
-	Length int             // of the context
-	Slots  map[int][]int32 // what each of them holds
-	Fed    int             // tokens over all passes
+	Length int           // of the context
+	Slots  map[int]*slot // in use
+	Blocks int           // of the pool; 0: as many as are asked for
+	Fed    int           // tokens over all passes
 	Passes int
 	Fail   error // what the next pass returns
+	Before func() // every pass; may be nil
+	// Refuse, if not nil, is asked by every Reserve for which there is room
+	// whether to fail, unless only this slot has blocks.
+	Refuse func() bool
 	// Note, if not nil, is told of the prefixes that are scored, for exact
 	// distributions.
 	Note func(...any)
@@ -34,7 +40,23 @@ type Model struct {
 
 	t     testing.TB
 	vocab int
+	next  int // slot
+	used  int // blocks
 }
+
+// slot is a sequence's cache.
+type slot struct {
+	table []*block
+	held  int
+}
+
+type block struct {
+	tokens [blockLen]int32
+	refs   int
+}
+
+// blockLen is small, so that short sequences have several blocks.
+const blockLen = 4
 
 // Clock is a time that passes only when told to.
 type Clock struct{ At time.Time }
@@ -44,7 +66,7 @@ func (c *Clock) Now() time.Time { return c.At }
 
 // New makes a model with a context of a million tokens.
 func New(t testing.TB, vocab int, logits func([]int32) []float32) *Model {
-	return &Model{t: t, vocab: vocab, Length: 1 << 20, Logits: logits, Slots: map[int][]int32{}}
+	return &Model{t: t, vocab: vocab, Length: 1 << 20, Logits: logits, Slots: map[int]*slot{}}
 }
 
 // Vocab implements engine.Decoder.
@@ -53,56 +75,146 @@ func (m *Model) Vocab() int { return m.vocab }
 // Context implements engine.Decoder.
 func (m *Model) Context() int { return m.Length }
 
+// Capacity implements engine.Decoder.
+func (m *Model) Capacity() int { return m.Blocks * blockLen }
+
+// Used is how many blocks are in use.
+func (m *Model) Used() int { return m.used }
+
 // Close implements engine.Decoder.
 func (m *Model) Close() error { return nil }
 
 // Alloc implements engine.Decoder.
 func (m *Model) Alloc() (int, error) {
-	slot := len(m.Slots)
-	m.Slots[slot] = nil
-	return slot, nil
+	m.next++
+	m.Slots[m.next] = &slot{}
+	return m.next, nil
 }
 
 // Free implements engine.Decoder.
-func (m *Model) Free(slot int) { delete(m.Slots, slot) }
+func (m *Model) Free(slot int) {
+	m.Truncate(slot, 0)
+	delete(m.Slots, slot)
+}
 
-// Copy implements engine.Decoder.
-func (m *Model) Copy(dst, src, n int) error {
-	if dst == src || n > len(m.Slots[src]) {
-		m.t.Fatalf("copy %d tokens of slot %d, which holds %d, to slot %d", n, src, len(m.Slots[src]), dst)
+// slot is one that has to exist.
+func (m *Model) slot(n int) *slot {
+	s := m.Slots[n]
+	if s == nil {
+		m.t.Fatalf("slot %d is not in use", n)
 	}
-	m.Slots[dst] = slices.Clone(m.Slots[src][:n])
+	return s
+}
+
+// Share implements engine.Decoder.
+func (m *Model) Share(dst, src, n int) error {
+	to, from := m.slot(dst), m.slot(src)
+	if dst == src || n > from.held || len(to.table) > 0 {
+		m.t.Fatalf("share %d tokens of slot %d, which holds %d, with slot %d, which has %d blocks", n, src, from.held, dst, len(to.table))
+	}
+	to.table = slices.Clone(from.table[:blocks(n)])
+	for _, b := range to.table {
+		b.refs++
+	}
+	to.held = n
 	return nil
 }
 
+// Reserve implements engine.Decoder.
+func (m *Model) Reserve(slot, past, n int) bool {
+	s := m.slot(slot)
+	if past > s.held {
+		m.t.Fatalf("reserve behind %d tokens of slot %d, which holds %d", past, slot, s.held)
+	}
+	written := s.table[min(past/blockLen, len(s.table)):min(blocks(past+n), len(s.table))]
+	need := max(0, blocks(past+n)-len(s.table))
+	for _, b := range written {
+		if b.refs > 1 {
+			need++
+		}
+	}
+	if m.Blocks > 0 && m.used+need > m.Blocks {
+		return false
+	}
+	if m.Refuse != nil && m.used > len(s.table) && m.Refuse() {
+		return false
+	}
+	for i, b := range written {
+		if b.refs > 1 { // copy on write
+			b.refs--
+			written[i] = &block{tokens: b.tokens, refs: 1}
+		}
+	}
+	for len(s.table) < blocks(past+n) {
+		s.table = append(s.table, &block{refs: 1})
+	}
+	m.used += need
+	return true
+}
+
+// Truncate implements engine.Decoder.
+func (m *Model) Truncate(slot, n int) {
+	s := m.slot(slot)
+	s.held = min(s.held, n)
+	for len(s.table) > blocks(s.held) {
+		last := s.table[len(s.table)-1]
+		s.table = s.table[:len(s.table)-1]
+		if last.refs--; last.refs == 0 {
+			m.used--
+		}
+	}
+}
+
+// blocks is how many blocks n tokens take.
+func blocks(n int) int { return (n + blockLen - 1) / blockLen }
+
 // Forward implements engine.Decoder.
-func (m *Model) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
+func (m *Model) Forward(ctx context.Context, spans []struct {
+	Slot   int
+	Past   int
+	Tokens []int32
+	Rows   int
+}) ([]float32, error) {
 	if m.Fail != nil || ctx.Err() != nil {
 		return nil, errors.Join(m.Fail, ctx.Err())
 	}
-	m.Passes++
-	if m.Clock != nil {
-		m.Clock.At = m.Clock.At.Add(m.Cost(len(tokens[0])))
+	if m.Before != nil {
+		m.Before()
 	}
+	m.Passes++
 	var out []float32
-	for i, slot := range slots {
-		held, ok := m.Slots[slot]
-		if !ok || past[i] > len(held) {
-			m.t.Fatalf("slot %d holds %d tokens, past is %d", slot, len(held), past[i])
+	rows, seen := 0, map[int]bool{}
+	for _, span := range spans {
+		s := m.slot(span.Slot)
+		if seen[span.Slot] || span.Past > s.held || len(span.Tokens) == 0 || span.Rows > len(span.Tokens) {
+			m.t.Fatalf("slot %d holds %d tokens; it is fed %d behind %d for %d rows", span.Slot, s.held, len(span.Tokens), span.Past, span.Rows)
 		}
-		held = slices.Clone(held[:past[i]])
-		for _, x := range tokens[i] {
-			held = append(held, x)
-			if len(held) > m.Length {
-				m.t.Fatalf("slot %d is fed past its context of %d", slot, m.Length)
+		seen[span.Slot] = true
+		rows += len(span.Tokens)
+		var prefix []int32
+		for i := range span.Past {
+			prefix = append(prefix, s.table[i/blockLen].tokens[i%blockLen])
+		}
+		for i, x := range span.Tokens {
+			at := span.Past + i
+			if at >= m.Length || at/blockLen >= len(s.table) || s.table[at/blockLen].refs > 1 {
+				m.t.Fatalf("slot %d is fed at %d, where it has nothing reserved", span.Slot, at)
+			}
+			s.table[at/blockLen].tokens[at%blockLen] = x
+			prefix = append(prefix, x)
+			if i < len(span.Tokens)-span.Rows {
+				continue
 			}
 			if m.Note != nil {
-				m.Note(m.vocab, held)
+				m.Note(m.vocab, prefix)
 			}
-			out = append(out, m.Logits(held)...)
-			m.Fed++
+			out = append(out, m.Logits(prefix)...)
 		}
-		m.Slots[slot] = held
+		s.held = span.Past + len(span.Tokens)
+	}
+	m.Fed += rows
+	if m.Clock != nil {
+		m.Clock.At = m.Clock.At.Add(m.Cost(rows))
 	}
 	return out, nil
 }
