@@ -26,7 +26,7 @@ type Model struct {
 	Blocks int           // of the pool; 0: as many as are asked for
 	Fed    int           // tokens over all passes
 	Passes int
-	Fail   error // what the next pass returns
+	Fail   error  // what the next pass returns
 	Before func() // every pass; may be nil
 	// Refuse, if not nil, is asked by every Reserve for which there is room
 	// whether to fail, unless only this slot has blocks.
