@@ -161,6 +161,8 @@ func arithmetic(o *operands) ([]*tensor, error) {
 			return size{a.fixed * b.fixed, a.fixed * b.tokens}, true
 		case op == "Mul" && b.tokens == 0:
 			return size{a.fixed * b.fixed, a.tokens * b.fixed}, true
+		case op == "Div" && a.tokens == 0 && b.tokens == 0 && b.fixed > 0:
+			return fixed(a.fixed / b.fixed), true // of integers, towards zero
 		case op == "Div" && b.tokens == 0 && b.fixed > 0 && a.fixed%b.fixed == 0 && a.tokens%b.fixed == 0:
 			return size{a.fixed / b.fixed, a.tokens / b.fixed}, true
 		}

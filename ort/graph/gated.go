@@ -115,41 +115,69 @@ func (r *ragging) tanhGelu(n *onnxpb.NodeProto, x string) []*onnxpb.NodeProto {
 		}
 		return "", false
 	}
-	if len(n.Input) != 2 {
-		return nil
-	}
-	for i := range 2 {
-		nodes = []*onnxpb.NodeProto{n}
-		// n = (x/2) (1 + tanh(..)), or (x (1 + tanh(..))) with the half elsewhere.
-		if h, ok := with(r.maker[n.Input[i]], "Mul", 0.5); !ok || h != x {
-			continue
+	// product is the other operand of a product with x.
+	product := func(n *onnxpb.NodeProto) (string, bool) {
+		if n.GetOpType() != "Mul" || len(n.Input) != 2 || len(n.Output) != 1 {
+			return "", false
 		}
-		t, ok := with(r.maker[n.Input[1-i]], "Add", 1)
+		for i := range 2 {
+			if n.Input[i] == x {
+				nodes = append(nodes, n)
+				return n.Input[1-i], true
+			}
+		}
+		return "", false
+	}
+	// rest is what follows from 1 + tanh(..) on, whose name is known.
+	rest := func(name string) []*onnxpb.NodeProto {
+		t, ok := with(r.maker[name], "Add", 1)
 		tanh := r.maker[t]
 		if !ok || tanh.GetOpType() != "Tanh" || len(tanh.Output) != 1 {
-			continue
+			return nil
 		}
 		nodes = append(nodes, tanh)
 		inner, ok := with(r.maker[input(tanh, 0)], "Mul", math.Sqrt(2/math.Pi))
 		sum := r.maker[inner]
 		if !ok || sum.GetOpType() != "Add" || len(sum.Input) != 2 || len(sum.Output) != 1 {
-			continue
+			return nil
 		}
 		nodes = append(nodes, sum)
 		cubic := sum.Input[0]
 		if cubic == x {
 			cubic = sum.Input[1]
 		} else if sum.Input[1] != x {
-			continue
+			return nil
 		}
 		power, ok := with(r.maker[cubic], "Mul", 0.044715)
 		if !ok {
-			continue
+			return nil
 		}
-		if cube := r.maker[power]; cube.GetOpType() == "Pow" && input(cube, 0) == x && len(cube.Output) == 1 {
-			if e, ok := r.float(input(cube, 1)); ok && e == 3 {
-				return append(nodes, cube)
+		cube := r.maker[power]
+		if e, ok := r.float(input(cube, 1)); ok && cube.GetOpType() == "Pow" && e == 3 && input(cube, 0) == x && len(cube.Output) == 1 {
+			return append(nodes, cube)
+		}
+		if square, ok := product(cube); ok {
+			if again, ok := product(r.maker[square]); ok && again == x {
+				return nodes
 			}
+		}
+		return nil
+	}
+	if len(n.Input) != 2 {
+		return nil
+	}
+	for i := range 2 { // (x/2) (1 + tanh(..))
+		nodes = []*onnxpb.NodeProto{n}
+		if h, ok := with(r.maker[n.Input[i]], "Mul", 0.5); ok && h == x {
+			if all := rest(n.Input[1-i]); all != nil {
+				return all
+			}
+		}
+	}
+	nodes = nil // (x (1 + tanh(..))) / 2
+	if whole, ok := with(n, "Mul", 0.5); ok {
+		if one, ok := product(r.maker[whole]); ok {
+			return rest(one)
 		}
 	}
 	return nil

@@ -229,7 +229,7 @@ func holds(t *onnxpb.TensorProto, want int64) bool {
 
 // plain describes a MatMul or Gemm with a constant of a float type.
 func (r *ragging) plain(n *onnxpb.NodeProto) *Matrix {
-	w, transposed := r.behind(n.Input[1])
+	w, transposed := r.stored(n.Input[1])
 	if w == nil || len(w.Dims) != 2 || !ElementType(w.GetDataType()).float() {
 		return nil
 	}
@@ -261,9 +261,9 @@ func (r *ragging) plain(n *onnxpb.NodeProto) *Matrix {
 	return m
 }
 
-// behind is the initializer of a float type behind casts and transposes, and
+// stored is the initializer of a float type behind casts and transposes, and
 // whether it is seen transposed.
-func (r *ragging) behind(name string) (*onnxpb.TensorProto, bool) {
+func (r *ragging) stored(name string) (*onnxpb.TensorProto, bool) {
 	transposed := false
 	for range 8 {
 		if t := r.weights[name]; t != nil {
@@ -290,7 +290,7 @@ func (r *ragging) behind(name string) (*onnxpb.TensorProto, bool) {
 
 // vector is a constant of n numbers along the last axis.
 func (r *ragging) vector(name string, n int) *onnxpb.TensorProto {
-	t, transposed := r.behind(name)
+	t, transposed := r.stored(name)
 	if t == nil || transposed || len(t.Dims) == 0 || t.Dims[len(t.Dims)-1] != int64(n) || !holds(t, int64(n)) || !ElementType(t.GetDataType()).float() {
 		return nil
 	}

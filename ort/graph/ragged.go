@@ -167,6 +167,10 @@ func (r *ragging) assemble() error {
 	if err := r.sizes(); err != nil {
 		return err
 	}
+	r.settleShapes()
+	if _, err = r.sort(r.outputs()...); err != nil {
+		return err
+	}
 	if err := r.wantedRows(); err != nil {
 		return err
 	}
@@ -178,6 +182,42 @@ func (r *ragging) assemble() error {
 	needed, err = r.sort(r.outputs()...)
 	r.result.Positions = needed[PositionIDs]
 	return err
+}
+
+// settleShapes puts constants in the place of shapes and ranges that the graph
+// computes from the shapes of other values: exporters leave chains of them, each
+// node of which costs as much as a small product.
+func (r *ragging) settleShapes() {
+	for _, n := range r.nodes {
+		for i, name := range n.Input {
+			x := r.flow.values[name]
+			if x == nil || x.ints == nil || len(x.ints) > 16 || len(x.dims) != 1 || x.typ != Int64 || r.maker[name] == nil || r.maker[name].GetOpType() == "Constant" {
+				continue
+			}
+			values, open := []int64{}, 0
+			for _, v := range x.ints {
+				if v.tokens != 0 {
+					open++
+					v.fixed = -1 // what a Reshape finds out for itself
+				}
+				values = append(values, v.fixed)
+			}
+			if len(values) > 0 && (open == 0 || open == 1 && n.GetOpType() == "Reshape" && i == 1 && onlyOpen(values)) {
+				n.Input[i] = r.ints(values...)
+			}
+		}
+	}
+}
+
+// onlyOpen reports whether a shape leaves one size open and copies none.
+func onlyOpen(shape []int64) bool {
+	open := 0
+	for _, n := range shape {
+		if n == -1 {
+			open++
+		}
+	}
+	return open == 1 && !slices.Contains(shape, 0)
 }
 
 // sizes finds the caches' sizes, which layers share.

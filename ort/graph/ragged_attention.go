@@ -44,6 +44,7 @@ type attention struct {
 	sink              string
 	qNorm, kNorm      string
 	heads, kvHeads    int64
+	typ               ElementType              // of query and output; cos, sin, sink and norms have the graph's
 	attributes        []*onnxpb.AttributeProto // but for the numbers of heads
 }
 
@@ -122,7 +123,7 @@ func (r *ragging) readGQA(n *onnxpb.NodeProto) (*attention, error) {
 		layer: layer, name: n.GetName(), output: n.Output[0],
 		query: in(0), key: in(1), value: in(gqaValue),
 		sink: in(gqaSink), qNorm: in(gqaQNorm), kNorm: in(gqaKNorm),
-		heads: number("num_heads", 0), kvHeads: number("kv_num_heads", 0),
+		heads: number("num_heads", 0), kvHeads: number("kv_num_heads", 0), typ: r.layout.Cache,
 	}
 	if number("do_rotary", 0) != 0 {
 		if a.cos, a.sin = in(gqaCos), in(gqaSin); a.cos == "" || a.sin == "" {
@@ -141,13 +142,12 @@ func (r *ragging) readGQA(n *onnxpb.NodeProto) (*attention, error) {
 // on operands as they are; ONNX Runtime's takes two dimensions.
 func (r *ragging) paged(a *attention) {
 	own := r.options.Domain == OwnDomain
-	half := r.layout.Cache != Float32
+	narrow := a.typ != r.result.Cache
 	operand := func(name string) string {
-		switch {
-		case name == "":
-		case own && half:
-			return r.cast(name, Float32)
-		case !own:
+		if name != "" && (narrow || a.typ != r.layout.Cache) { // then keys and values may be of either type
+			name = r.cast(name, r.result.Cache)
+		}
+		if name != "" && !own {
 			out := r.name("squeeze")
 			r.add("", "Squeeze", out, []string{name, r.ints(0)}, []string{out})
 			return out
@@ -155,8 +155,8 @@ func (r *ragging) paged(a *attention) {
 		return name
 	}
 	table := func(name string) string {
-		if name != "" && own && half {
-			return r.cast(name, Float32)
+		if name != "" && narrow {
+			return r.cast(name, r.result.Cache)
 		}
 		return name
 	}
@@ -171,16 +171,20 @@ func (r *ragging) paged(a *attention) {
 		in = in[:len(in)-1]
 	}
 	out := a.output
-	if half && own || !own {
+	if narrow || !own {
 		out = r.name("attention")
 	}
 	attributes := append([]*onnxpb.AttributeProto{intAttribute("num_heads", a.heads), intAttribute("kv_num_heads", a.kvHeads)}, a.attributes...)
 	r.add(r.options.Domain, "PagedAttention", a.name, in, []string{out, cacheOut[0], cacheOut[1]}, attributes...)
-	switch {
-	case own && half:
-		r.add("", "Cast", r.name("cast"), []string{out}, []string{a.output}, intAttribute("to", int64(r.layout.Cache)))
-	case !own:
-		r.add("", "Unsqueeze", r.name("unsqueeze"), []string{out, r.ints(0)}, []string{a.output})
+	if !own {
+		flat := out
+		if out = a.output; narrow {
+			out = r.name("unsqueeze")
+		}
+		r.add("", "Unsqueeze", r.name("unsqueeze"), []string{flat, r.ints(0)}, []string{out})
+	}
+	if narrow {
+		r.add("", "Cast", r.name("cast"), []string{out}, []string{a.output}, intAttribute("to", int64(a.typ)))
 	}
 }
 

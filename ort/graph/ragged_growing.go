@@ -28,26 +28,63 @@ func (r *ragging) growing() error {
 	if _, err := r.sort(append([]string{Logits}, l.Present...)...); err != nil {
 		return err
 	}
-	probe := r.try(probeTokens, probePast, true)
+	probe := r.try(probeTokens, probePast, true, nil)
 	var found []*plainAttention
-	masks := map[string]int64{} // what reads it, by its name: the window
 	for layer := range l.Layers {
 		p, err := r.plainAttention(layer, probe)
-		if err == nil && masks[p.mask] == 0 {
-			masks[p.mask], err = r.window(p)
-		}
 		if err != nil {
-			return fmt.Errorf("the attention of layer %d is not recognized: %w", layer, err)
+			return notRecognized(layer, err)
 		}
-		p.window = masks[p.mask]
 		found = append(found, p)
+	}
+	if err := r.windows(found); err != nil {
+		return err
 	}
 	for _, p := range found {
 		r.replaceAttention(p, probe)
 	}
+	r.positions(probe)
 	r.index()
 	r.setCaches()
 	return nil
+}
+
+// positions takes the tokens' places from position_ids where the graph counts
+// them itself, by the length of the cache or by the mask.
+func (r *ragging) positions(probe *trial) {
+	const tokens, past = 5, 9 // another trial, so that chance plays no part
+	other := r.try(tokens, past, false, nil)
+	for _, n := range slices.Clone(r.nodes) {
+		if len(n.Output) != 1 {
+			continue
+		}
+		name := n.Output[0]
+		if x := probe.flow.of(name); x == nil || x.typ != Int64 || !counts(probe.numbers(name), probeTokens, probePast) || !counts(other.numbers(name), tokens, past) {
+			continue
+		}
+		switch dims := probe.sizes(name); {
+		case slices.Equal(dims, []int64{1, probeTokens}):
+			r.without(name)
+			r.add("", "Identity", r.name("positions"), []string{PositionIDs}, n.Output)
+		case slices.Equal(dims, []int64{probeTokens}):
+			r.without(name)
+			r.add("", "Squeeze", r.name("positions"), []string{PositionIDs, r.ints(0)}, n.Output)
+		}
+	}
+}
+
+// counts reports whether numbers are the places of tokens behind a past.
+func counts(v []float64, tokens, past int) bool {
+	for i := range v {
+		if v[i] != float64(past+i) {
+			return false
+		}
+	}
+	return len(v) == tokens
+}
+
+func notRecognized(layer int, err error) error {
+	return fmt.Errorf("the attention of layer %d is not recognized: %w", layer, err)
 }
 
 // The probing trial's sizes; no head is as small or as large.
@@ -309,49 +346,64 @@ func (r *ragging) nothing(n *onnxpb.NodeProto, x string, probe *trial) bool {
 	return ok && v == 0 && input(n, 2) == x && c.GetOpType() == "IsNaN" && input(c, 0) == x
 }
 
-// window runs the mask for several lengths and returns how many tokens a token
-// sees: -1 for all up to itself.
-func (r *ragging) window(p *plainAttention) (int64, error) {
+// windows runs the masks for several lengths and finds how many tokens a token
+// sees in each layer.
+func (r *ragging) windows(found []*plainAttention) error {
 	const far = 1 << 17 // no window is wider that matters
-	window := int64(-1)
-	for _, c := range []struct{ tokens, past int64 }{{2, far}, {7, 0}, {1, 0}, {1, 9}, {probeTokens, probePast}, {5, 300}} {
-		t := r.try(c.tokens, c.past, false)
-		data, dims := t.numbers(p.mask), t.sizes(p.mask)
-		total := c.past + c.tokens
-		n := len(dims)
-		if data == nil || n < 2 || dims[n-1] != total || dims[n-2] != c.tokens || int64(len(data)) != total*c.tokens {
-			return 0, fmt.Errorf("a mask of shape %v for %d tokens behind %d, or one whose numbers are not known", dims, c.tokens, c.past)
-		}
-		for row := range c.tokens {
-			own, first := c.past+row, int64(-1)
-			for j := range total {
-				v := data[row*total+j]
-				seen := v == 0
-				if p.condition {
-					seen = v != 0
-				}
-				if !seen && !p.condition && !(v <= -1e4) {
-					return 0, fmt.Errorf("a mask that adds %g", v)
-				}
-				if seen && first < 0 {
-					first = j
-				}
-				if seen != (first >= 0 && j <= own) {
-					return 0, fmt.Errorf("a mask by which token %d of %d sees %d: %v", own, total, j, seen)
-				}
-			}
-			if first < 0 {
-				return 0, fmt.Errorf("a mask by which token %d sees nothing", own)
-			}
-			if first > 0 && window < 0 && c.past == far {
-				window = own - first + 1
-			}
-			if want := max(0, own-window+1); window > 0 && first != want || window < 0 && first != 0 {
-				return 0, fmt.Errorf("a mask by which token %d sees from %d on", own, first)
+	var masks []string
+	for _, p := range found {
+		masks, p.window = append(masks, p.mask), -1
+	}
+	nodes := r.behind(masks)
+	for _, c := range []struct{ tokens, past int64 }{{1, far}, {7, 0}, {1, 0}, {1, 9}, {probeTokens, probePast}, {5, 300}} {
+		t := r.try(c.tokens, c.past, false, nodes)
+		for _, p := range found {
+			if err := p.sees(t, c.tokens, c.past, c.past == far); err != nil {
+				return notRecognized(p.layer, err)
 			}
 		}
 	}
-	return window, nil
+	return nil
+}
+
+// sees checks that a mask lets every token see itself and what is before it, as
+// far back as the window; find finds the window.
+func (p *plainAttention) sees(t *trial, tokens, past int64, find bool) error {
+	data, dims := t.numbers(p.mask), t.sizes(p.mask)
+	total := past + tokens
+	n := len(dims)
+	if data == nil || n < 2 || dims[n-1] != total || dims[n-2] != tokens || int64(len(data)) != total*tokens {
+		return fmt.Errorf("a mask of shape %v for %d tokens behind %d, or one whose numbers are not known", dims, tokens, past)
+	}
+	for row := range tokens {
+		own, first := past+row, int64(-1)
+		for j := range total {
+			v := data[row*total+j]
+			seen := v == 0
+			if p.condition {
+				seen = v != 0
+			}
+			if !seen && !p.condition && !(v <= -1e4) {
+				return fmt.Errorf("a mask that adds %g", v)
+			}
+			if seen && first < 0 {
+				first = j
+			}
+			if seen != (first >= 0 && j <= own) {
+				return fmt.Errorf("a mask by which token %d of %d sees %d: %v", own, total, j, seen)
+			}
+		}
+		if first < 0 {
+			return fmt.Errorf("a mask by which token %d sees nothing", own)
+		}
+		if find && first > 0 {
+			p.window = own - first + 1
+		}
+		if want := max(0, own-p.window+1); p.window > 0 && first != want || p.window < 0 && first != 0 {
+			return fmt.Errorf("a mask by which token %d sees from %d on", own, first)
+		}
+	}
+	return nil
 }
 
 // replaceAttention puts PagedAttention in the place of a layer's attention.
@@ -362,7 +414,7 @@ func (r *ragging) replaceAttention(p *plainAttention, probe *trial) {
 	a := &attention{
 		layer: p.layer, name: fmt.Sprintf("ragged.attention.%d", p.layer), output: out,
 		query: r.packed(p.query, p.heads, probe), key: r.packed(p.key, int64(l.KVHeads), probe), value: r.packed(p.value, int64(l.KVHeads), probe),
-		heads: p.heads, kvHeads: int64(l.KVHeads),
+		heads: p.heads, kvHeads: int64(l.KVHeads), typ: probe.flow.of(p.query).typ,
 	}
 	scale := p.scale
 	if p.softcap != 0 { // softcap tanh(scale q k / softcap)

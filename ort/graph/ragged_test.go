@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -48,9 +49,10 @@ func summary(g *onnxpb.GraphProto) string {
 	return strings.Join(list, ", ")
 }
 
-// TestRagged: what is left of the builder's graphs on the CPU. Two layers each
-// but for the demo's target, which has six.
+// TestRagged: what is left of exporters' graphs on the CPU. Two layers each but
+// for the demo's target, which has six.
 func TestRagged(t *testing.T) {
+	const optimum = "Add 13, Concat 9, Cos, Div 5, Expand, Gated 2, Gather 5, MatMul, Matrices 7, Mul 20, Neg 4, PagedAttention 2, Pow 5, ReduceMean 5, Reshape 8, Shape 2, Sin, Slice 8, Sqrt 5, Squeeze, Transpose 9, Unsqueeze 7"
 	const builder = "Gated 2, Gather 3, Matrices 7, PagedAttention 2, SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization 4, Squeeze"
 	for _, c := range []struct {
 		name, ops string
@@ -71,9 +73,15 @@ func TestRagged(t *testing.T) {
 		{"qwen2-builder-fp16-dml", "Gated 2, Gather 3, Matrices 7, PagedAttention 2, RotaryEmbedding 4, SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization 4, Squeeze, Transpose", 15, true},
 		{"gemma2-builder", "Div, Gated 2, Gather 3, Matrices 7, Mul 2, PagedAttention 2, SimplifiedLayerNormalization 5, SkipSimplifiedLayerNormalization 4, Squeeze, Tanh, Transpose", 11, false},
 		{"gqa", "Add 9, Div 5, Gated 2, Gather 3, Matrices 7, Mul 5, PagedAttention 2, ReduceMean 5, Sqrt 5, Squeeze", 15, false},
-		{"llama-optimum", optimum(20, 8), 15, true},
-		{"draft-optimum", optimum(20, 8), 15, true},
-		{"gpt2-optimum", "Add 9, Concat 18, Gather 20, LayerNormalization 5, Matrices 9, Mul 8, PagedAttention 2, Pow 2, Reshape 18, Shape 26, Slice 9, Split 2, Squeeze 10, Tanh 2, Unsqueeze 27", 9, true},
+		{"llama-optimum", optimum, 15, true},
+		{"qwen2-optimum", optimum, 15, true},
+		{"draft-optimum", optimum, 15, true},
+		{"qwen3-optimum", "Add 17, Concat 9, Cos, Div 9, Expand, Gated 2, Gather 5, MatMul, Matrices 7, Mul 28, Neg 4, PagedAttention 2, Pow 9, ReduceMean 9, Reshape 8, Shape 2, Sin, Slice 8, Sqrt 9, Squeeze, Transpose 9, Unsqueeze 7", 15, true},
+		{"phi3-optimum", "Add 13, Concat 13, Cos, Div 5, Expand, Gather 6, MatMul, Matrices 9, Mul 24, Neg 4, PagedAttention 2, Pow 5, ReduceMean 5, Reshape 8, Shape 2, Sigmoid 2, Sin, Slice 26, Sqrt 5, Squeeze, Transpose 9, Unsqueeze 7", 9, true},
+		{"gemma2-optimum", "Add 17, Concat 9, Cos, Div 10, Expand, Gated 2, Gather 5, MatMul, Matrices 7, Mul 30, Neg 4, PagedAttention 2, Pow 9, ReduceMean 9, Reshape 8, Shape 2, Sin, Slice 8, Sqrt 9, Squeeze, Tanh, Transpose 9, Unsqueeze 7", 15, true},
+		{"gpt2-optimum", "Add 9, Concat 2, Gather 4, LayerNormalization 5, Matrices 9, Mul 8, PagedAttention 2, Pow 2, Reshape 18, Shape, Split 2, Squeeze, Tanh 2, Unsqueeze 2", 9, true},
+		{"growing", "Add 13, Concat 4, Div 5, Gated 2, Gather 5, Matrices 7, Mul 21, PagedAttention 2, ReduceMean 5, Reshape 8, Split 4, Sqrt 5, Squeeze, Sub 4, Transpose 8, Unsqueeze 2", 15, true},
+		{"float16", "Add 13, Concat 4, Div 5, Gated 2, Gather 5, Matrices 7, Mul 21, PagedAttention 2, ReduceMean 5, Reshape 12, Split 4, Sqrt 5, Squeeze, Sub 4, Transpose 12, Unsqueeze 2", 15, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := readModelT(t, c.name)
@@ -99,11 +107,6 @@ func TestRagged(t *testing.T) {
 			}
 		})
 	}
-}
-
-// optimum is what is left of Optimum's graphs with rotary embedding.
-func optimum(unsqueeze, slice int) string {
-	return fmt.Sprintf("Add 13, Concat 10, ConstantOfShape, Cos, Div 9, Equal, Expand, Gated 2, Gather 12, MatMul, Matrices 7, Mul 21, Neg 4, PagedAttention 2, Pow 5, ReduceMean 5, Reshape 9, Shape 10, Sin, Slice %d, Sqrt 5, Squeeze, Transpose 9, Unsqueeze %d, Where", slice, unsqueeze)
 }
 
 // checkRagged sees that a rewritten graph has its inputs and outputs, that what
@@ -283,5 +286,142 @@ func TestRaggedRefuses(t *testing.T) {
 		if _, err := NewRagged(m, takeAll()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
+	}
+}
+
+// TestPlainAttention: scales, softcaps and windows are those of the model, in
+// whatever way an exporter wrote them down.
+func TestPlainAttention(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		scale, softcap float32
+		windows        []int64 // by layer; 0: none
+	}{
+		{"llama-optimum", 0.25, 0, []int64{0, 0}},
+		{"gpt2-optimum", 0.25, 0, []int64{0, 0}},
+		{"qwen3-optimum", 0.25, 0, []int64{0, 0}},
+		{"gemma2-optimum", 0.25, 50, []int64{12, 0}},
+		{"growing", 0.25, 0, []int64{0, 0}},
+	} {
+		r := raggedT(t, readModelT(t, c.name), takeAll())
+		layer := 0
+		for _, n := range r.Model.Graph.Node {
+			if n.GetOpType() != "PagedAttention" {
+				continue
+			}
+			scale, softcap, window := Attribute(n, "scale").GetF(), Attribute(n, "softcap").GetF(), Attribute(n, "local_window_size").GetI()
+			if scale < c.scale-1e-5 || scale > c.scale+1e-5 || softcap < c.softcap-1e-3 || softcap > c.softcap+1e-3 || window != c.windows[layer] {
+				t.Errorf("%s, layer %d: scale %g, softcap %g, window %d, want %g, %g, %d", c.name, layer, scale, softcap, window, c.scale, c.softcap, c.windows[layer])
+			}
+			layer++
+		}
+		if layer != len(c.windows) {
+			t.Errorf("%s: %d layers", c.name, layer)
+		}
+	}
+}
+
+// TestPlainAttentionRefused: what is not the attention of the operator is seen.
+func TestPlainAttentionRefused(t *testing.T) {
+	find := func(m *onnxpb.ModelProto, op, out string) *onnxpb.NodeProto {
+		for _, n := range m.Graph.Node {
+			if n.GetOpType() == op && (out == "" || slices.Contains(n.Output, out)) {
+				return n
+			}
+		}
+		t.Fatalf("no %s of %s", op, out)
+		return nil
+	}
+	for _, c := range []struct {
+		name, want string
+		change     func(m *onnxpb.ModelProto)
+	}{
+		{"tokens see what is later", "a mask by which token", func(m *onnxpb.ModelProto) { find(m, "LessOrEqual", "").OpType = proto.String("GreaterOrEqual") }},
+		{"tokens do not see themselves", "a mask by which token", func(m *onnxpb.ModelProto) { find(m, "LessOrEqual", "").OpType = proto.String("Less") }},
+		{"no mask", "without a mask", func(m *onnxpb.ModelProto) {
+			n := find(m, "Where", "")
+			n.OpType, n.Input = proto.String("Identity"), n.Input[1:2]
+		}},
+		{"another softmax", "a Softmax over something else", func(m *onnxpb.ModelProto) {
+			n := find(m, "Softmax", "")
+			n.Attribute = []*onnxpb.AttributeProto{intAttribute("axis", 2)}
+		}},
+		{"an operator on scores", "scores in Sigmoid", func(m *onnxpb.ModelProto) {
+			n := find(m, "Softmax", "")
+			m.Graph.Node = append(m.Graph.Node, &onnxpb.NodeProto{OpType: proto.String("Sigmoid"), Input: []string{n.Input[0]}, Output: []string{"squashed"}})
+			n.Input[0] = "squashed"
+		}},
+		{"a cache that grows at its front", "is not past_key_values.0.key with more behind it", func(m *onnxpb.ModelProto) {
+			slices.Reverse(find(m, "Concat", "present.0.key").Input)
+		}},
+	} {
+		m := readModelT(t, "growing")
+		c.change(m)
+		if _, err := NewRagged(m, takeAll()); err == nil || !strings.Contains(err.Error(), "the attention of layer 0 is not recognized") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+	if _, err := NewRagged(readModelT(t, "llama-optimum-int8"), takeAll()); err == nil {
+		t.Error("activations with one scale for all tokens of a pass are accepted")
+	}
+}
+
+// TestRaggedDamaged: graphs with nodes that lack something, read something else
+// or are something else are refused or rewritten, without a panic.
+func TestRaggedDamaged(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, name := range []string{"gemma2-builder", "qwen2-builder-int4", "phi3-builder", "growing", "llama-optimum", "gpt2-optimum", "gemma2-optimum"} {
+		original := readModelT(t, name)
+		refused := 0
+		for range 10 {
+			m := proto.CloneOf(original)
+			for range 1 + rng.IntN(3) {
+				damage(rng, m.Graph)
+			}
+			for _, o := range []RaggedOptions{takeAll(), {Domain: MicrosoftDomain}} {
+				r, err := NewRagged(m, o)
+				if err != nil {
+					refused++
+				} else if _, err := proto.Marshal(r.Model); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		if refused == 0 {
+			t.Errorf("%s: no damage was found", name)
+		}
+	}
+}
+
+func damage(rng *rand.Rand, g *onnxpb.GraphProto) {
+	n, other := g.Node[rng.IntN(len(g.Node))], g.Node[rng.IntN(len(g.Node))]
+	switch rng.IntN(9) {
+	case 0:
+		n.Input = n.Input[:rng.IntN(len(n.Input)+1)]
+	case 1:
+		n.Output = n.Output[:rng.IntN(len(n.Output)+1)]
+	case 2:
+		n.Attribute = nil
+	case 3:
+		n.OpType = other.OpType
+	case 4:
+		if len(n.Input) > 0 && len(other.Output) > 0 {
+			n.Input[rng.IntN(len(n.Input))] = other.Output[rng.IntN(len(other.Output))]
+		}
+	case 5:
+		n.Attribute = other.Attribute
+	case 6:
+		if len(g.Initializer) > 0 {
+			w := g.Initializer[rng.IntN(len(g.Initializer))]
+			w.Dims = append(w.Dims, int64(rng.IntN(5))-1)
+		}
+	case 7:
+		if len(n.Attribute) > 0 {
+			a := n.Attribute[rng.IntN(len(n.Attribute))]
+			a.I, a.Ints = proto.Int64(rng.Int64()-rng.Int64()), append(slices.Clone(a.Ints), rng.Int64N(9)-4)
+		}
+	case 8:
+		i := rng.IntN(len(g.Node))
+		g.Node = slices.Delete(g.Node, i, i+1)
 	}
 }

@@ -22,18 +22,26 @@ type trial struct {
 const mostNumbers = 1 << 20
 
 // try runs a trial for tokens behind past cached ones. Where probe is set, each
-// layer's cache together with the new tokens holds probeAt's numbers.
-func (r *ragging) try(tokens, past int64, probe bool) *trial {
+// layer's cache together with the new tokens holds probeAt's numbers. Where only
+// names nodes, no others are run.
+func (r *ragging) try(tokens, past int64, probe bool, only map[*onnxpb.NodeProto]bool) *trial {
 	t := &trial{flow: &flow{editor: r.editor, values: map[string]*tensor{}}, values: map[string][]float64{}}
 	row := []size{fixed(1), fixed(tokens)}
 	t.flow.values[InputIDs] = &tensor{typ: Int64, dims: row}
-	t.flow.values[PositionIDs] = &tensor{typ: Int64, dims: row}
+	var places []float64
+	for i := range tokens {
+		places = append(places, float64(past+i))
+	}
+	t.set(PositionIDs, &tensor{typ: Int64, dims: row}, places)
 	ones := slices.Repeat([]float64{1}, int(past+tokens))
 	t.set("attention_mask", &tensor{typ: Int64, dims: []size{fixed(1), fixed(past + tokens)}}, ones)
 	for _, name := range r.layout.Past {
 		t.flow.values[name] = &tensor{typ: r.layout.Cache, dims: []size{fixed(1), fixed(int64(r.layout.KVHeads)), fixed(past), fixed(int64(r.layout.HeadSize))}}
 	}
 	for _, n := range r.nodes {
+		if only != nil && !only[n] {
+			continue
+		}
 		t.node(n)
 		if !probe {
 			continue
@@ -45,6 +53,20 @@ func (r *ragging) try(tokens, past int64, probe bool) *trial {
 		}
 	}
 	return t
+}
+
+// behind are the nodes that values depend on.
+func (r *ragging) behind(names []string) map[*onnxpb.NodeProto]bool {
+	nodes := map[*onnxpb.NodeProto]bool{}
+	for len(names) > 0 {
+		n := r.maker[names[len(names)-1]]
+		names = names[:len(names)-1]
+		if n != nil && !nodes[n] {
+			nodes[n] = true
+			names = append(names, n.Input...)
+		}
+	}
+	return nodes
 }
 
 // probeAt is the number of entry s and element c of a KV head: different for all

@@ -35,7 +35,7 @@ var computed = map[string]func(o *operands, in [][]float64, out *tensor) []float
 // trials are operators that only a trial knows: their shapes depend on numbers, or
 // they mix tokens.
 var trials = map[string]func(o *operands, in [][]float64) (*tensor, []float64){
-	"Range": counting, "IsNaN": isNaN, "Flatten": flattened, "Trilu": triangle,
+	"Range": counting, "IsNaN": isNaN, "Flatten": flattened, "Trilu": triangle, "CumSum": running,
 }
 
 func truth(b bool) float64 {
@@ -348,6 +348,26 @@ func triangle(o *operands, in [][]float64) (*tensor, []float64) {
 		row, column := i/columns%rows, i%columns
 		if upper && column < row+k || !upper && column > row+k {
 			v[i] = 0
+		}
+	}
+	return x.same(), v
+}
+
+func running(o *operands, in [][]float64) (*tensor, []float64) {
+	x := o.in[0]
+	if len(in) != 2 || in[0] == nil || len(in[1]) != 1 || o.attribute("exclusive", 0) != 0 || o.attribute("reverse", 0) != 0 {
+		return nil, nil
+	}
+	axis, err := place(int64(in[1][0]), len(x.dims))
+	if err != nil {
+		return nil, nil
+	}
+	_, after := around(x.dims, axis)
+	n := int(x.dims[axis].fixed)
+	v := slices.Clone(in[0])
+	for i := range v {
+		if i/after%n > 0 {
+			v[i] += v[i-after]
 		}
 	}
 	return x.same(), v
