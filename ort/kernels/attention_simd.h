@@ -98,6 +98,12 @@ V_INLINE void score(const int R, const float *q, size_t width, const float *k0, 
       sum[r][3] = v_fma(v, d, sum[r][3]);
     }
   }
+#if defined(DM_SIMD_AVX512)
+  if (R == 4) {
+    v_sums16(s, DM_ATTENTION_PART, sum);
+    return;
+  }
+#endif
 #pragma GCC unroll 4
   for (int r = 0; r < R; r++)
     v_sums4(s + (size_t)r * DM_ATTENTION_PART, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
@@ -120,6 +126,12 @@ static void scores(const dm_attention *a, const dm_attention_rows *rows, int fro
       int p = j + i < from ? from : j + i < to ? j + i : to - 1;
       k[i] = a->key_cache + rows->at[p];
     }
+    // Rows of a cache lie apart, which hides them from the processor's own
+    // prefetching: ask for the keys of two groups on, and for values of this one.
+    for (int i = j + 8; i < j + 12 && i < to; i++)
+      for (size_t c = 0; c < size; c += DM_LANES) v_prefetch(a->key_cache + rows->at[i] + c);
+    for (int i = j < from ? from : j; i < j + 4 && i < to; i++)
+      for (size_t c = 0; c < size; c += DM_LANES) v_prefetch_far(a->value_cache + rows->at[i] + c);
     for (size_t r = 0; r < rows->count;) {
       size_t n = rows->count - r < SCORE_ROWS ? rows->count - r : SCORE_ROWS;
       if (rows->to[r + n - 1] > j && rows->from[r] < j + 4) {
@@ -246,7 +258,7 @@ static void add_rows(const dm_attention *a, const dm_attention_rows *rows, size_
 
 static void values(const dm_attention *a, const dm_attention_rows *rows, int first, int end) {
   size_t size = (size_t)a->head_size;
-  const int step = 64; // positions whose values stay in the first cache
+  const int step = 32; // positions whose values stay in the first cache
   for (int j = first; j < end; j = (j & ~(step - 1)) + step) {
     int stop = (j & ~(step - 1)) + step < end ? (j & ~(step - 1)) + step : end;
     for (size_t column = 0; column < size;) {
@@ -263,11 +275,11 @@ static void values(const dm_attention *a, const dm_attention_rows *rows, int fir
         // row's in their order.
         int begin = from[n - 1], over = to[0];
         if (begin >= over) begin = over = stop;
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; from[0] < begin && i < n; i++)
           add_rows(a, rows, r + i, 1, column, vectors, last, from[i],
                    to[i] < begin ? to[i] : begin);
         add_rows(a, rows, r, n, column, vectors, last, begin, over);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; to[n - 1] > over && i < n; i++)
           add_rows(a, rows, r + i, 1, column, vectors, last, over, to[i]);
         r += n;
       }

@@ -227,14 +227,14 @@ func (l *layer) fill(t *testing.T, r *rand.Rand, threads Threads, s, to int) []f
 
 func TestAttentionIsTheDefinition(t *testing.T) {
 	threads := threadsFor(t, 2)
-	for seed := range uint64(10) {
+	for seed := range uint64(14) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		lengths := make([]int, 1+r.IntN(3))
 		for i := range lengths {
 			lengths[i] = 1 + r.IntN(60)
 		}
-		if seed%10 == 0 {
-			lengths[0] = 250 + r.IntN(320)
+		if seed%7 == 0 {
+			lengths[0] = 250 + r.IntN(270)
 		}
 		l := draw(r, lengths)
 		name := fmt.Sprintf("seed %d: %d/%d heads of %d, blocks of %d, window %d, softcap %g, rotary %d %v, norm %v, sink %v, lengths %v",
@@ -272,13 +272,16 @@ func TestAttentionIsTheDefinition(t *testing.T) {
 // any blocks, on any threads, and though other sequences are NaN.
 func TestAttentionDoesNotDependOnCompany(t *testing.T) {
 	pools := []Threads{{}, threadsFor(t, 1), threadsFor(t, 2), threadsFor(t, 3)}
-	for seed := range uint64(4) {
+	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		lengths := []int{1 + r.IntN(200), 1 + r.IntN(200), 1 + r.IntN(40), 1 + r.IntN(20)}
-		if seed%4 == 0 {
-			lengths[0] = 500 + r.IntN(400)
+		if seed == 4 {
+			lengths[0] = 520 + r.IntN(100)
 		}
 		l := draw(r, lengths)
+		for l.Heads*l.HeadSize > 1600 { // the portable level is slow
+			l = draw(r, lengths)
+		}
 		eachLevel(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 6))
 			hidden := l.Heads * l.HeadSize

@@ -55,6 +55,7 @@ V_INLINE __m256 v_most8(v16 v) {
 }
 V_INLINE float s_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 V_INLINE void v_prefetch(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+V_INLINE void v_prefetch_far(const void *p) { _mm_prefetch(p, _MM_HINT_T1); }
 
 #elif defined(DM_SIMD_AVX2)
 #include <immintrin.h>
@@ -113,6 +114,7 @@ V_INLINE __m256 v_fold8(v16 v) { return _mm256_add_ps(v.a, v.b); }
 V_INLINE __m256 v_most8(v16 v) { return _mm256_max_ps(v.a, v.b); }
 V_INLINE float s_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 V_INLINE void v_prefetch(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+V_INLINE void v_prefetch_far(const void *p) { _mm_prefetch(p, _MM_HINT_T1); }
 
 #elif defined(DM_SIMD_NEON)
 #include <arm_neon.h>
@@ -167,6 +169,7 @@ V_INLINE v16 v_power(v16 t) {
 }
 V_INLINE float s_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 V_INLINE void v_prefetch(const void *p) { __builtin_prefetch(p); }
+V_INLINE void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
 
 #elif defined(DM_SIMD_PORTABLE)
 
@@ -227,6 +230,7 @@ V_INLINE float s_power(float t) {
 }
 V_INLINE v16 v_power(v16 t) { V_EACH(s_power(t.l[i])); }
 V_INLINE void v_prefetch(const void *p) { (void)p; }
+V_INLINE void v_prefetch_far(const void *p) { (void)p; }
 #endif
 
 // The sum of all lanes: i + (i + 8), then i + (i + 4), i + (i + 2), i + (i + 1);
@@ -254,6 +258,29 @@ V_INLINE void v_sums4(float *p, v16 a, v16 b, v16 c, v16 d) {
   z = _mm_add_ps(_mm_unpacklo_ps(z, w), _mm_unpackhi_ps(z, w));
   _mm_storeu_ps(p, _mm_add_ps(_mm_movelh_ps(x, z), _mm_movehl_ps(z, x)));
 }
+#if defined(DM_SIMD_AVX512)
+// The sums of 16 vectors, of four rows of four, to four rows of p.
+V_INLINE void v_sums16(float *p, size_t row, v16 v[4][4]) {
+  v16 half[2], quarter[4];
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; c++) {
+    v16 r0 = v[0][c], r1 = v[1][c], r2 = v[2][c], r3 = v[3][c];
+    half[0] = v_add(_mm512_shuffle_f32x4(r0, r1, 0x44), _mm512_shuffle_f32x4(r0, r1, 0xee));
+    half[1] = v_add(_mm512_shuffle_f32x4(r2, r3, 0x44), _mm512_shuffle_f32x4(r2, r3, 0xee));
+    quarter[c] = v_add(_mm512_shuffle_f32x4(half[0], half[1], 0x88),
+                       _mm512_shuffle_f32x4(half[0], half[1], 0xdd));
+  }
+  v16 a = v_add(_mm512_shuffle_ps(quarter[0], quarter[1], 0x44),
+                _mm512_shuffle_ps(quarter[0], quarter[1], 0xee));
+  v16 b = v_add(_mm512_shuffle_ps(quarter[2], quarter[3], 0x44),
+                _mm512_shuffle_ps(quarter[2], quarter[3], 0xee));
+  a = v_add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  _mm_storeu_ps(p, _mm512_castps512_ps128(a));
+  _mm_storeu_ps(p + row, _mm512_extractf32x4_ps(a, 1));
+  _mm_storeu_ps(p + 2 * row, _mm512_extractf32x4_ps(a, 2));
+  _mm_storeu_ps(p + 3 * row, _mm512_extractf32x4_ps(a, 3));
+}
+#endif
 #else
 V_INLINE float v_sum(v16 v) {
   float l[DM_LANES];
