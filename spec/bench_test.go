@@ -18,6 +18,7 @@ func BenchmarkLoop(b *testing.B) {
 		{"nucleus/2048", 2048, Sampling{Temperature: 0.8, TopP: 0.95}},
 		{"temperature/50257", 50257, Sampling{Temperature: 0.8}},
 		{"nucleus/50257", 50257, Sampling{Temperature: 0.8, TopP: 0.95}},
+		{"nucleus/151936", 151936, Sampling{Temperature: 0.8, TopP: 0.95}},
 		{"top-k/50257", 50257, Sampling{Temperature: 0.8, TopK: 50}},
 		{"penalties/50257", 50257, Sampling{Temperature: 0.8, TopP: 0.95, RepetitionPenalty: 1.1, FrequencyPenalty: 0.2, NoRepeatNGramSize: 4}},
 		{"greedy/50257", 50257, Sampling{}},
