@@ -186,16 +186,21 @@ func overlap(k kernel, p, q *Dist) float64 {
 	if p.form != sparse && q.form != sparse {
 		return min(k.overlap(p, q), 1)
 	}
-	ids := p.ids
-	if p.form != sparse || q.form == sparse && len(q.ids) < len(ids) {
-		ids = q.ids
-	}
 	var sum float64
 	ip, iq := 1/p.Sum, 1/q.Sum
-	for _, i := range ids {
+	for _, i := range shorter(p, q) {
 		sum += min(float64(p.W[i])*ip, float64(q.W[i])*iq)
 	}
 	return min(sum, 1)
+}
+
+// shorter returns the ids of p or of q, of which at least one is sparse:
+// everything that both can draw is among them.
+func shorter(p, q *Dist) []int32 {
+	if p.form != sparse || q.form == sparse && len(q.ids) < len(p.ids) {
+		return q.ids
+	}
+	return p.ids
 }
 
 // setOneHot makes d the law of one certain token.

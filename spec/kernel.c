@@ -8,6 +8,10 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -341,3 +345,134 @@ INLINE double spec_surplus_body(const float *p, double p_sum, const float *q, do
 }
 VERSIONS(double, spec_surplus, (const float *p, double p_sum, const float *q, double q_sum, int64_t n, double *blocks),
          (p, p_sum, q, q_sum, n, blocks))
+
+INLINE double spec_overlaps_body(const float *p, double p_sum, const float *q, double q_sum, double c, int64_t n,
+                                 double *scaled) {
+  double ip = 1 / p_sum, iq = 1 / q_sum, one = 0, other = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double at = (double)p[i] * ip, to = (double)q[i] * iq;
+    one += fmin(at, to);
+    other += fmin(at, c * to);
+  }
+  *scaled = other;
+  return one;
+}
+VERSIONS(double, spec_overlaps,
+         (const float *p, double p_sum, const float *q, double q_sum, double c, int64_t n, double *scaled),
+         (p, p_sum, q, q_sum, c, n, scaled))
+
+// first_words writes the upper halves of the uniforms behind the smallest
+// numbers of RACERS groups, from group g on: Philox4x32-10, as in coins.go. A
+// vector multiplies the lower halves of its 64-bit lanes; what is in the upper
+// halves never matters.
+#define RACERS 64
+#define PHILOX0 0xD2511F53u
+#define PHILOX1 0xCD9E8D57u
+#define WEYL0 0x9E3779B9u
+#define WEYL1 0xBB67AE85u
+
+static void first_words_plain(const uint32_t *base, uint32_t g, uint32_t *high) {
+  for (uint32_t i = 0; i < RACERS; i++) {
+    uint32_t a0 = base[2], a1 = base[3], a2 = g + i, a3 = 0, k0 = base[0], k1 = base[1];
+    for (int round = 0; round < 10; round++, k0 += WEYL0, k1 += WEYL1) {
+      uint64_t x = (uint64_t)a0 * PHILOX0, y = (uint64_t)a2 * PHILOX1;
+      a0 = (uint32_t)(y >> 32) ^ a1 ^ k0, a2 = (uint32_t)(x >> 32) ^ a3 ^ k1;
+      a1 = (uint32_t)y, a3 = (uint32_t)x;
+    }
+    high[i] = a1;
+  }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+V4 static void first_words_v4(const uint32_t *base, uint32_t g, uint32_t *high) {
+  const __m512i m0 = _mm512_set1_epi64(PHILOX0), m1 = _mm512_set1_epi64(PHILOX1);
+  for (uint32_t i = 0; i < RACERS; i += 16) {
+    __m512i a0 = _mm512_set1_epi64(base[2]), a1 = _mm512_set1_epi64(base[3]), a3 = _mm512_setzero_si512();
+    __m512i a2 = _mm512_add_epi64(_mm512_set1_epi64(g + i), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    __m512i b0 = a0, b1 = a1, b2 = _mm512_add_epi64(a2, _mm512_set1_epi64(8)), b3 = a3;
+    uint32_t k0 = base[0], k1 = base[1];
+    for (int round = 0; round < 10; round++, k0 += WEYL0, k1 += WEYL1) {
+      __m512i key0 = _mm512_set1_epi64(k0), key1 = _mm512_set1_epi64(k1);
+      __m512i x = _mm512_mul_epu32(a0, m0), y = _mm512_mul_epu32(a2, m1);
+      a0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(y, 32), a1, key0, 0x96);
+      a2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a3, key1, 0x96);
+      a1 = y, a3 = x;
+      x = _mm512_mul_epu32(b0, m0), y = _mm512_mul_epu32(b2, m1);
+      b0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(y, 32), b1, key0, 0x96);
+      b2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), b3, key1, 0x96);
+      b1 = y, b3 = x;
+    }
+    _mm256_storeu_si256((__m256i *)(high + i), _mm512_cvtepi64_epi32(a1));
+    _mm256_storeu_si256((__m256i *)(high + i + 8), _mm512_cvtepi64_epi32(b1));
+  }
+}
+
+V3 static void first_words_v3(const uint32_t *base, uint32_t g, uint32_t *high) {
+  const __m256i m0 = _mm256_set1_epi64x(PHILOX0), m1 = _mm256_set1_epi64x(PHILOX1);
+  const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+  for (uint32_t i = 0; i < RACERS; i += 8) {
+    __m256i a0 = _mm256_set1_epi64x(base[2]), a1 = _mm256_set1_epi64x(base[3]), a3 = _mm256_setzero_si256();
+    __m256i a2 = _mm256_add_epi64(_mm256_set1_epi64x(g + i), _mm256_setr_epi64x(0, 1, 2, 3));
+    __m256i b0 = a0, b1 = a1, b2 = _mm256_add_epi64(a2, _mm256_set1_epi64x(4)), b3 = a3;
+    uint32_t k0 = base[0], k1 = base[1];
+    for (int round = 0; round < 10; round++, k0 += WEYL0, k1 += WEYL1) {
+      __m256i key0 = _mm256_set1_epi64x(k0), key1 = _mm256_set1_epi64x(k1);
+      __m256i x = _mm256_mul_epu32(a0, m0), y = _mm256_mul_epu32(a2, m1);
+      a0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(y, 32), a1), key0);
+      a2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a3), key1);
+      a1 = y, a3 = x;
+      x = _mm256_mul_epu32(b0, m0), y = _mm256_mul_epu32(b2, m1);
+      b0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(y, 32), b1), key0);
+      b2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), b3), key1);
+      b1 = y, b3 = x;
+    }
+    a1 = _mm256_permutevar8x32_epi32(a1, even), b1 = _mm256_permutevar8x32_epi32(b1, even);
+    _mm256_storeu_si256((__m256i *)(high + i), _mm256_blend_epi32(a1, b1, 0xF0));
+  }
+}
+
+static void first_words(const uint32_t *base, uint32_t g, uint32_t *high) {
+  if (level == 4)
+    first_words_v4(base, g, high);
+  else if (level == 3)
+    first_words_v3(base, g, high);
+  else
+    first_words_plain(base, g, high);
+}
+#else
+#define first_words first_words_plain
+#endif
+
+INLINE int64_t spec_candidates_body(const uint32_t *base, const float *w, int64_t n, const double *mass, int64_t from,
+                                    int64_t to, double limit, int32_t *ids) {
+  const int64_t groups = SPEC_BLOCK / SPEC_GROUP, last = (n + SPEC_GROUP - 1) / SPEC_GROUP;
+  const double slack = 1 + 1e-6;
+  int64_t found = 0, end = to * groups < last ? to * groups : last;
+  for (int64_t g = from * groups; g < end; g += RACERS) {
+    int64_t m = end - g < RACERS ? end - g : RACERS;
+    double all = 0;
+    for (int64_t b = g / groups; b <= (g + m - 1) / groups; b++) all += mass[b];
+    if (all <= 0) continue;
+    uint32_t high[RACERS];
+    first_words(base, (uint32_t)g, high);
+    for (int64_t i = 0; i < m; i++) {
+      // Without its lower bits the uniform is a little smaller: a bound as well.
+      double e = (double)high[i] * (0x1p-32 / SPEC_GROUP), of = mass[(g + i) / groups];
+      if (of <= 0 || e > limit * of * slack) continue;
+      double least = e / limit / slack;
+      int32_t floor = least < FLT_MIN ? 1 : bits((float)least);
+      int64_t at = (g + i) * SPEC_GROUP, len = n - at < SPEC_GROUP ? n - at : SPEC_GROUP;
+      uint32_t mask = 0;
+      if (len == SPEC_GROUP)
+        for (int j = 0; j < SPEC_GROUP; j++) mask |= (uint32_t)(bits(w[at + j]) >= floor) << j;
+      else
+        for (int j = 0; j < len; j++) mask |= (uint32_t)(bits(w[at + j]) >= floor) << j;
+      for (; mask; mask &= mask - 1) ids[found++] = (int32_t)at + __builtin_ctz(mask);
+    }
+  }
+  return found;
+}
+VERSIONS(int64_t, spec_candidates,
+         (const uint32_t *base, const float *w, int64_t n, const double *mass, int64_t from, int64_t to, double limit,
+          int32_t *ids),
+         (base, w, n, mass, from, to, limit, ids))

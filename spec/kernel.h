@@ -24,3 +24,14 @@ int64_t spec_truncate(const float *l, int64_t n, double top, double scale, int64
                       int32_t *keys, float *w, double *sum);
 double spec_overlap(const float *p, double p_sum, const float *q, double q_sum, int64_t n);
 double spec_surplus(const float *p, double p_sum, const float *q, double q_sum, int64_t n, double *blocks);
+
+// spec_overlaps returns the sum of min(p, q), and in scaled that of min(p, c q).
+double spec_overlaps(const float *p, double p_sum, const float *q, double q_sum, double c, int64_t n, double *scaled);
+
+// How many ids share a group of noise (noiseGroup in noise.go).
+#define SPEC_GROUP 32
+
+// spec_candidates lists the tokens of blocks from .. to-1 that may win a race
+// with the noise of base; see candidates in kernel.go.
+int64_t spec_candidates(const uint32_t *base, const float *w, int64_t n, const double *mass, int64_t from, int64_t to,
+                        double limit, int32_t *ids);

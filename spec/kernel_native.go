@@ -15,6 +15,10 @@ package spec
 #cgo nocallback spec_truncate
 #cgo nocallback spec_overlap
 #cgo nocallback spec_surplus
+#cgo noescape spec_overlaps
+#cgo noescape spec_candidates
+#cgo nocallback spec_overlaps
+#cgo nocallback spec_candidates
 #include "kernel.h"
 */
 import "C"
@@ -57,6 +61,17 @@ func (native) overlap(p, q *Dist) float64 {
 
 func (native) surplus(p, q *Dist, blocks []float64) float64 {
 	return float64(C.spec_surplus(cFloats(p.W), C.double(p.Sum), cFloats(q.W), C.double(q.Sum), C.int64_t(len(q.W)), (*C.double)(&blocks[0])))
+}
+
+func (native) overlaps(p, q *Dist, c float64) (one, scaled float64) {
+	var out C.double
+	one = float64(C.spec_overlaps(cFloats(p.W), C.double(p.Sum), cFloats(q.W), C.double(q.Sum), C.double(c), C.int64_t(len(q.W)), &out))
+	return one, float64(out)
+}
+
+func (native) candidates(n Noise, w []float32, mass []float64, from, to int, limit float64, ids []int32) int {
+	return int(C.spec_candidates((*C.uint32_t)(&n.base[0]), cFloats(w), C.int64_t(len(w)), (*C.double)(&mass[0]), C.int64_t(from), C.int64_t(to),
+		C.double(limit), (*C.int32_t)(&ids[0])))
 }
 
 // instructions limits the instruction set to a level and returns the one that

@@ -286,42 +286,59 @@ func TestLeniencyAtTemperatureZero(t *testing.T) {
 	}
 }
 
-// TestMatchIsAutoregressiveSampling: with the same coins, speculative sampling
-// by the rule match gives the very tokens of autoregressive sampling.
-func TestMatchIsAutoregressiveSampling(t *testing.T) {
+// TestInvariantRulesAreAutoregressiveSampling: with the same seed, speculative
+// sampling by the rules match and coupled gives the very tokens of
+// autoregressive sampling, whatever K is and whatever drafts.
+func TestInvariantRulesAreAutoregressiveSampling(t *testing.T) {
 	const tokens = 40
 	for name, s := range samplings {
 		if s.NoRepeatNGramSize > 0 {
 			continue // runs out of n-grams
 		}
-		b := newBench(t, s, "match", 5, 3)
-		for row := range uint64(20) {
-			coins := spec.Coins{Row: row}
-			ars := append([]int32(nil), b.prompt...)
-			var d spec.Dist
-			for range tokens {
-				b.dist(b.q, ars, &d)
-				ars = append(ars, d.Sample(coins.Uniform(spec.BonusCoin, len(ars))))
+		for _, c := range []struct {
+			rule string
+			k    int
+			seed uint64 // of the draft
+		}{{"match", 3, 7}, {"coupled", 1, 7}, {"coupled", 4, 7}, {"coupled", 4, 99}, {"coupled", 3, 11}} {
+			b := newBench(t, s, c.rule, 5, c.k)
+			b.p.Seed = c.seed
+			if !b.rule.Invariant() {
+				t.Fatalf("%s does not call itself invariant", b.rule)
 			}
-			sps := append([]int32(nil), b.prompt...)
-			p, q := make([]spec.Dist, b.k), make([]spec.Dist, b.k+1)
-			var out spec.Outcome
-			for len(sps) < len(ars) {
-				n := len(sps)
-				for t := range p {
-					b.dist(b.p, sps, &p[t])
-					sps = append(sps, p[t].Sample(coins.Uniform(spec.DraftCoin, n+t)))
+			accepted, drafted := 0, 0
+			for row := range uint64(20) {
+				coins := spec.Coins{Row: row}
+				ars := append([]int32(nil), b.prompt...)
+				var d spec.Dist
+				for range tokens {
+					b.dist(b.q, ars, &d)
+					x, _ := b.rule.Draw(&d, coins, len(ars))
+					ars = append(ars, x)
 				}
-				for t := range q {
-					b.dist(b.q, sps[:n+t], &q[t])
+				sps := append([]int32(nil), b.prompt...)
+				p, q := make([]spec.Dist, b.k), make([]spec.Dist, b.k+1)
+				var out spec.Outcome
+				for len(sps) < len(ars) {
+					n := len(sps)
+					for t := range p {
+						b.dist(b.p, sps, &p[t])
+						sps = append(sps, b.rule.Draft(&p[t], &spec.DraftCoins{Uniforms: coins, Start: n}, n+t))
+					}
+					for t := range q {
+						b.dist(b.q, sps[:n+t], &q[t])
+					}
+					if err := spec.Verify(b.rule, sps[n:], p, q, coins, n, &out); err != nil {
+						t.Fatal(err)
+					}
+					sps = append(sps[:n+out.Accepted], out.Token)
+					accepted, drafted = accepted+out.Accepted, drafted+b.k
 				}
-				if err := spec.Verify(b.rule, sps[n:], p, q, coins, n, &out); err != nil {
-					t.Fatal(err)
+				if got, want := fmt.Sprint(sps[:len(ars)]), fmt.Sprint(ars); got != want {
+					t.Errorf("%s, %s: row %d is %s, autoregressively %s", name, b.rule, row, got, want)
 				}
-				sps = append(sps[:n+out.Accepted], out.Token)
 			}
-			if got, want := fmt.Sprint(sps[:len(ars)]), fmt.Sprint(ars); got != want {
-				t.Errorf("%s: row %d is %s, autoregressively %s", name, row, got, want)
+			if c.rule == "coupled" && c.seed == b.q.Seed && accepted != drafted {
+				t.Errorf("%s: the target drafts for itself and %d of %d tokens are accepted", name, accepted, drafted)
 			}
 		}
 	}

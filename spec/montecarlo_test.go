@@ -55,9 +55,11 @@ func TestMonteCarlo(t *testing.T) {
 		{16, spec.Sampling{Temperature: 1}, "rejection", false},
 		{16, spec.Sampling{Temperature: 0.8, TopP: 0.9}, "rejection", false},
 		{16, spec.Sampling{Temperature: 1}, "match", false},
+		{16, spec.Sampling{Temperature: 1}, "coupled", false},
 		{16, spec.Sampling{Temperature: 1}, "lenient:0.8", true},
 		{4096, spec.Sampling{Temperature: 1}, "rejection", false},
 		{4096, spec.Sampling{Temperature: 1, TopK: 2000, TopP: 0.95}, "rejection", false},
+		{4096, spec.Sampling{Temperature: 1, TopK: 500}, "coupled", false},
 	} {
 		t.Run(fmt.Sprintf("%s/v%d/top-p%v", c.rule, c.vocab, c.s.TopP), func(t *testing.T) {
 			t.Parallel()
@@ -66,8 +68,9 @@ func TestMonteCarlo(t *testing.T) {
 				t.Fatal(err)
 			}
 			const k = 3
-			q, p := family(t, c.vocab, 1, c.s), family(t, c.vocab, 2, c.s)
-			counts := sample(t, rule, p, q, k, loops)
+			families := func() (p, q []spec.Dist) { return family(t, c.vocab, 2, c.s), family(t, c.vocab, 1, c.s) }
+			_, q := families()
+			counts := sample(t, rule, families, c.vocab, k, loops)
 
 			// The law of position t is that of the state before it, times q.
 			state := make([]float64, states)
@@ -114,8 +117,8 @@ func TestMonteCarlo(t *testing.T) {
 }
 
 // sample counts the tokens at every position of many loops.
-func sample(t *testing.T, rule spec.Rule, p, q []spec.Dist, k, loops int) [][]float64 {
-	vocab, workers := len(q[0].W), runtime.GOMAXPROCS(0)
+func sample(t *testing.T, rule spec.Rule, families func() (p, q []spec.Dist), vocab, k, loops int) [][]float64 {
+	workers := runtime.GOMAXPROCS(0)
 	total := make([][]float64, k+1)
 	for i := range total {
 		total[i] = make([]float64, vocab)
@@ -123,6 +126,7 @@ func sample(t *testing.T, rule spec.Rule, p, q []spec.Dist, k, loops int) [][]fl
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for w := range workers {
+		p, q := families() // a Dist is used by one goroutine
 		wg.Go(func() {
 			counts := make([][]float64, k+1)
 			for i := range counts {
@@ -136,7 +140,7 @@ func sample(t *testing.T, rule spec.Rule, p, q []spec.Dist, k, loops int) [][]fl
 				tokens, rows[0] = tokens[:0], q[0]
 				for i, state := 0, int32(0); i < k; i++ {
 					drafts[i] = p[state]
-					x := drafts[i].Sample(coins.Uniform(spec.DraftCoin, i))
+					x := rule.Draft(&drafts[i], coins, i)
 					tokens, state = append(tokens, x), x%states
 					rows[i+1] = q[state]
 				}
@@ -146,8 +150,8 @@ func sample(t *testing.T, rule spec.Rule, p, q []spec.Dist, k, loops int) [][]fl
 				}
 				tokens = append(tokens[:out.Accepted], out.Token)
 				for len(tokens) <= k {
-					d := &q[tokens[len(tokens)-1]%states]
-					tokens = append(tokens, d.Sample(coins.Uniform(spec.BonusCoin, 100+len(tokens))))
+					x, _ := rule.Draw(&q[tokens[len(tokens)-1]%states], coins, 100+len(tokens))
+					tokens = append(tokens, x)
 				}
 				for i, x := range tokens {
 					counts[i][x]++

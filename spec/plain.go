@@ -60,3 +60,40 @@ func (plain) surplus(p, q *Dist, blocks []float64) float64 {
 	}
 	return sum
 }
+
+func (k plain) overlaps(p, q *Dist, c float64) (one, scaled float64) {
+	for i := range q.W {
+		at, to := p.Prob(int32(i)), q.Prob(int32(i))
+		one += min(at, to)
+		scaled += min(at, c*to)
+	}
+	return one, scaled
+}
+
+// candidates bounds E(x) by the uniform behind its group's smallest number,
+// which -log(1 - u) is not below, and the group's mass by the block's.
+func (plain) candidates(n Noise, w []float32, mass []float64, from, to int, limit float64, ids []int32) int {
+	found := 0
+	for g := from * blockLen / noiseGroup; g < to*blockLen/noiseGroup; g++ {
+		m := mass[g*noiseGroup/blockLen]
+		if m <= 0 || g*noiseGroup >= len(w) {
+			continue
+		}
+		u, _ := n.group(g)
+		e := u / noiseGroup
+		if e > limit*m*raceSlack {
+			continue
+		}
+		least := float32(math.SmallestNonzeroFloat32)
+		if l := e / limit / raceSlack; l >= 0x1p-126 {
+			least = float32(l)
+		}
+		for i := g * noiseGroup; i < min((g+1)*noiseGroup, len(w)); i++ {
+			if w[i] >= least {
+				ids[found] = int32(i)
+				found++
+			}
+		}
+	}
+	return found
+}

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -9,26 +10,39 @@ import (
 // Rule is how a drafted token is accepted or rejected. The zero value is
 // Rejection. Its text form, as flags and files have it, is its name.
 //
-// With p(x), q(x) the probabilities of the drafted token and u its coin in
-// [0, 1):
+// With p(x), q(x) the probabilities of the drafted token and u a uniform number
+// in [0, 1) of its position:
 //
 //	rejection   u p < q: Algorithm 2 of Chen et al. Lossless.
-//	match       the target's own draw, made with the coin that autoregressive
+//	match       the target's own draw, made with the uniform that autoregressive
 //	            sampling has at this position, is the drafted token. Lossless,
 //	            and the output is the very one of autoregressive sampling
 //	            with the same seed; accepts less: sum p q <= sum min(p, q).
+//	coupled     as match, but draft and target draw with the same noise, by
+//	            Gumbel-max: argmax log p + g and argmax log q + g (see [Noise]).
+//	            Lossless, the output is again that of autoregressive sampling
+//	            under this rule, and accepts almost as much as rejection.
 //	lenient:l   u l p < q with 0 < l <= 1: p is multiplied by l before it is
 //	            compared (Leviathan et al., appendix A.5). LOSSY for l < 1.
 //	capped:b    r p < q with r = b u uniform on [0, b), 0 < b <= 1. LOSSY for
 //	            b < 1, but for greedy decoding, which it leaves exact.
 //
 // Where a token is rejected, lenient and capped draw from the residual (q -
-// p)+ as rejection does, and their laws are the same: l = b.
+// p)+ as rejection does, and their distributions are the same: l = b.
 //
-// # The bound
+// # Coupled
 //
-// Let l be the factor of lenient or capped and e(x) the law of the token that
-// is emitted at one position after a given prefix. Then e(x) <= q(x) / l for
+// Daliri, Musco, Suresh 2024, "Coupling without Communication and
+// Drafter-Invariant Speculative Decoding" (arXiv 2408.07978). Draft and target
+// agree with chance sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)),
+// which is at least (1 - d)/(1 + d), d = 1 - sum min(p, q); rejection accepts
+// with chance 1 - d. The draft takes no part in what is drawn: only in how often
+// it is guessed.
+//
+// # The bound of lenient and capped
+//
+// Let l be the factor of lenient or capped and e(x) the distribution of the token
+// that is emitted at one position after a given prefix. Then e(x) <= q(x) / l for
 // every x. For e(x) = a(x) + R r(x), where
 //
 //	a(x) = p(x) min(1, q(x) / (l p(x))) = min(p(x), q(x)/l)  x is drafted and accepted
@@ -48,7 +62,7 @@ import (
 // Greedily, p and q are one-hot and a factor changes nothing: q is 0 or 1.
 // Appendix A.5 then compares before the distributions are made one-hot. With
 // q' the softmax of the target's processed logits, lenient accepts where q'(x)
-// >= l max q', whatever the coin, and recovers the most probable token. So every
+// >= l max q', whatever u is, and recovers the most probable token. So every
 // token that is emitted has at least l times the unadjusted probability of the
 // most probable one.
 type Rule struct {
@@ -61,18 +75,19 @@ type ruleKind uint8
 const (
 	rejection ruleKind = iota
 	match
+	coupled
 	lenient
 	capped
 	lenientGreedy
 )
 
-var ruleNames = [...]string{rejection: "rejection", match: "match", lenient: "lenient", capped: "capped", lenientGreedy: "lenient"}
+var ruleNames = [...]string{rejection: "rejection", match: "match", coupled: "coupled", lenient: "lenient", capped: "capped", lenientGreedy: "lenient"}
 
 // Rejection is Algorithm 2 of Chen et al.
 var Rejection = Rule{}
 
-// ParseRule returns the rule of a name: rejection (or empty), match, lenient:l
-// or capped:b.
+// ParseRule returns the rule of a name: rejection (or empty), match,
+// coupled, lenient:l or capped:b.
 func ParseRule(name string) (Rule, error) {
 	head, tail, factor := strings.Cut(name, ":")
 	var r Rule
@@ -80,12 +95,14 @@ func ParseRule(name string) (Rule, error) {
 	case "", "rejection":
 	case "match":
 		r.kind = match
+	case "coupled":
+		r.kind = coupled
 	case "lenient":
 		r.kind = lenient
 	case "capped":
 		r.kind = capped
 	default:
-		return Rule{}, fmt.Errorf("verification rule %q: use rejection, match, lenient:l or capped:b", name)
+		return Rule{}, fmt.Errorf("verification rule %q: use rejection, match, coupled, lenient:l or capped:b", name)
 	}
 	if want := r.kind == lenient || r.kind == capped; want != factor {
 		if want {
@@ -158,14 +175,45 @@ func (r Rule) Bound() string {
 	}
 }
 
-// Coin returns the purpose of the coin that decides over a drafted token. That
-// of match is the one that autoregressive sampling draws the token with.
-func (r Rule) Coin() Purpose {
-	if r.kind == match {
-		return BonusCoin
+// Invariant reports whether the output is that of autoregressive sampling with
+// the same seed under the same rule, token for token, whatever drafts.
+func (r Rule) Invariant() bool { return r.kind == match || r.kind == coupled }
+
+// Draft draws x~ from p at an absolute position.
+func (r Rule) Draft(p *Dist, u Uniforms, position int) int32 {
+	if r.kind == coupled {
+		return p.race(native{}, u.Noise(position), false).x
 	}
-	return AcceptCoin
+	return p.Sample(u.Uniform(DraftCoin, position))
 }
+
+// Draw draws a token from q at an absolute position: a bonus token, and every
+// token of autoregressive sampling. gap is that of [Dist.Race] under coupled,
+// else NaN.
+func (r Rule) Draw(q *Dist, u Uniforms, position int) (x int32, gap float64) {
+	if r.kind == coupled {
+		return q.Race(u.Noise(position))
+	}
+	return q.Sample(u.Uniform(BonusCoin, position)), math.NaN()
+}
+
+// Coin returns the number that decides over a drafted token x at an absolute
+// position, as the log keeps it: a uniform, and under coupled the exponential
+// noise of x.
+func (r Rule) Coin(u Uniforms, position int, x int32) float64 {
+	switch r.kind {
+	case coupled:
+		return u.Noise(position).At(x)
+	case match:
+		return u.Uniform(BonusCoin, position)
+	default:
+		return u.Uniform(AcceptCoin, position)
+	}
+}
+
+// Replays reports whether [Rule.Accept] can decide again from a log. Under
+// coupled a decision needs the whole distribution.
+func (r Rule) Replays() bool { return r.kind != coupled }
 
 // Accept decides over one drafted token from the numbers that an [Outcome]
 // keeps of it, and can so be replayed: its coin u, p and q, and, for match,
@@ -183,6 +231,6 @@ func (r Rule) Accept(u, p, q, below float64) bool {
 	}
 }
 
-// Accept is the test of Algorithm 2: r < min(1, q/p), written without the
+// Accept is the test of Algorithm 2: u < min(1, q/p), written without the
 // division.
 func Accept(u, p, q float64) bool { return u*p < q }

@@ -1,13 +1,16 @@
 package spec
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Kind says where a loop's last token came from.
 type Kind string
 
 const (
 	// Recovered means that a drafted token was rejected and this one stands in
-	// its place, drawn from the residual; under the rule match, from the target.
+	// its place, drawn from the residual; under the rules match and coupled, from the target.
 	Recovered Kind = "recovered"
 	// Bonus means that every drafted token was accepted and this one was drawn
 	// from the target's distribution after them. Autoregressive tokens are of
@@ -26,8 +29,14 @@ type Outcome struct {
 	P       []float64 // p(x~_t), t = 1 .. K
 	Q       []float64 // q(x~_t), t = 1 .. K; for lenient at temperature zero q'(x~_t) / max q', see [Rule]
 	Overlap []float64 // sum over x of min(p_t(x), q_t(x)), t = 1 .. K
-	Coins   []float64 // the coins that decided over the tokens that were examined: min(Accepted+1, K) of them
+	Coins   []float64 // what decided over the tokens that were examined, min(Accepted+1, K) of them: see [Rule.Coin]
 	Below   []float64 // rule match only: q of the ids below x~_t, t = 1 .. K; else empty
+	Chance  []float64 // rule coupled only: the chance that x~_t is accepted, given that it was drafted, t = 1 .. K
+	// Margins say of the tokens that were kept, Accepted and Token, how near the
+	// target was to another one: at temperature zero the largest minus the second
+	// largest logit, and under coupled otherwise the gap of [Dist.Race]. Else
+	// empty.
+	Margins []float64
 }
 
 // Verify is the second half of Algorithm 2 of Chen et al.: given K drafted
@@ -53,32 +62,57 @@ func verify(k kernel, rule Rule, drafted []int32, p, q []Dist, coins Uniforms, p
 	if len(q[last].W) != len(q[0].W) {
 		return fmt.Errorf("verify %d drafted tokens: target vocabularies %d and %d: %w", last, len(q[0].W), len(q[last].W), ErrShape)
 	}
-	out.P, out.Q, out.Overlap, out.Coins, out.Below = out.P[:0], out.Q[:0], out.Overlap[:0], out.Coins[:0], out.Below[:0]
+	out.reset()
 	for t, x := range drafted {
 		if err := out.examine(k, rule, x, &p[t], &q[t]); err != nil {
 			return fmt.Errorf("verify drafted token %d (id %d): %w", t+1, x, err)
 		}
 	}
-	for t := range drafted {
-		u, below := coins.Uniform(rule.Coin(), position+t), 0.0
-		out.Coins = append(out.Coins, u)
-		if rule.kind == match {
-			below = out.Below[t]
+	for t, x := range drafted {
+		accepted, instead := out.decide(k, rule, t, x, &p[t], &q[t], coins, position+t)
+		if !accepted {
+			out.Accepted, out.Token, out.Kind = t, instead, Recovered
+			return nil
 		}
-		if rule.Accept(u, out.P[t], out.Q[t], below) {
-			continue
-		}
-		out.Accepted, out.Kind = t, Recovered
-		if rule.kind == match {
-			out.Token = q[t].Sample(u)
-		} else {
-			out.Token = residual(k, &p[t], &q[t], coins.Uniform(ResidualCoin, position+t))
-		}
-		return nil
 	}
-	out.Accepted, out.Kind = last, Bonus
-	out.Token = q[last].Sample(coins.Uniform(BonusCoin, position+last))
+	x, gap := rule.Draw(&q[last], coins, position+last)
+	out.Accepted, out.Token, out.Kind = last, x, Bonus
+	out.decided(&q[last], gap)
 	return nil
+}
+
+// decide accepts x, the t-th drafted token, or gives the token in its place.
+//
+// A rule whose output does not depend on the draft has the target draw, and
+// accepts what is drawn; the others compare q/p with a uniform and recover from
+// the residual.
+func (out *Outcome) decide(k kernel, rule Rule, t int, x int32, p, q *Dist, coins Uniforms, position int) (accepted bool, instead int32) {
+	u, gap := rule.Coin(coins, position, x), math.NaN()
+	out.Coins = append(out.Coins, u)
+	if rule.Invariant() {
+		instead, gap = rule.Draw(q, coins, position)
+		accepted = instead == x
+	} else if accepted = rule.Accept(u, out.P[t], out.Q[t], 0); !accepted {
+		instead = residual(k, p, q, coins.Uniform(ResidualCoin, position))
+	}
+	out.decided(q, gap)
+	return accepted, instead
+}
+
+// decided notes how near the decision at q was to falling otherwise, where that
+// is known.
+func (out *Outcome) decided(q *Dist, gap float64) {
+	if q.logits != nil {
+		gap = q.Margin()
+	}
+	if !math.IsNaN(gap) {
+		out.Margins = append(out.Margins, gap)
+	}
+}
+
+func (out *Outcome) reset() {
+	out.P, out.Q, out.Overlap, out.Coins = out.P[:0], out.Q[:0], out.Overlap[:0], out.Coins[:0]
+	out.Below, out.Chance, out.Margins = out.Below[:0], out.Chance[:0], out.Margins[:0]
 }
 
 // examine checks what Verify takes for granted of one drafted token and notes
@@ -107,11 +141,40 @@ func (out *Outcome) examine(k kernel, rule Rule, x int32, p, q *Dist) error {
 	}
 	out.P = append(out.P, p.Prob(x))
 	out.Q = append(out.Q, at)
-	out.Overlap = append(out.Overlap, overlap(k, p, q))
-	if rule.kind == match {
+	switch rule.kind {
+	case match:
 		out.Below = append(out.Below, q.Below(x))
+	case coupled:
+		both, chance := agreement(k, x, p, q)
+		out.Overlap, out.Chance = append(out.Overlap, both), append(out.Chance, chance)
+		return nil
 	}
+	out.Overlap = append(out.Overlap, overlap(k, p, q))
 	return nil
+}
+
+// agreement returns the overlap and the probability, over the noise, that the
+// target draws x under coupled where the draft has: 1 / sum over y of max(p(y),
+// c q(y)) with c = p(x)/q(x), that is 1 / (1 + c - sum of min(p, c q)). Its mean
+// over x from p is the acceptance of the rule.
+func agreement(k kernel, x int32, p, q *Dist) (both, chance float64) {
+	to := q.Prob(x)
+	if to == 0 {
+		return overlap(k, p, q), 0
+	}
+	c := p.Prob(x) / to
+	var scaled float64
+	if p.form != sparse && q.form != sparse {
+		both, scaled = k.overlaps(p, q, c)
+	} else {
+		ip, iq := 1/p.Sum, 1/q.Sum
+		for _, i := range shorter(p, q) {
+			at, to := float64(p.W[i])*ip, float64(q.W[i])*iq
+			both += min(at, to)
+			scaled += min(at, c*to)
+		}
+	}
+	return min(1, both), min(1, 1/(1+c-scaled))
 }
 
 // Residual draws a token from (q - p)+, normalized (Chen et al., equation 2)

@@ -17,13 +17,16 @@ const slack = 1e-6
 // are accepted. The loop ends with a recovered token where one was rejected
 // and with a bonus token where none was.
 func (r *replay) decide(l *storage.Loop, coins spec.Coins) string {
-	n, matching := len(l.Drafted), r.rule.Coin() == spec.BonusCoin
-	below := 0
-	if matching {
+	n := len(l.Drafted)
+	below, chance := 0, 0
+	switch {
+	case !r.rule.Replays():
+		chance = n
+	case r.rule.Invariant():
 		below = n
 	}
-	if len(l.P) != n || len(l.Q) != n || len(l.Overlap) != n || len(l.Below) != below {
-		return fmt.Sprintf("%d drafted tokens have %d p, %d q, %d overlaps and %d below", n, len(l.P), len(l.Q), len(l.Overlap), len(l.Below))
+	if len(l.P) != n || len(l.Q) != n || len(l.Overlap) != n || len(l.Below) != below || len(l.Chance) != chance {
+		return fmt.Sprintf("%d drafted tokens have %d p, %d q, %d overlaps, %d below and %d chances", n, len(l.P), len(l.Q), len(l.Overlap), len(l.Below), len(l.Chance))
 	}
 	if l.Accepted < 0 || int(l.Accepted) > n {
 		return fmt.Sprintf("%d of %d drafted tokens are accepted", l.Accepted, n)
@@ -37,18 +40,14 @@ func (r *replay) decide(l *storage.Loop, coins spec.Coins) string {
 		}
 	}
 	accepted := 0
-	for t := range n {
-		u, below := coins.Uniform(r.rule.Coin(), int(l.Position)+t), 0.0
+	for t, x := range l.Drafted {
 		if t >= len(l.Coins) {
 			return fmt.Sprintf("drafted token %d was examined and has no coin", t)
 		}
-		if l.Coins[t] != u {
+		if u := r.rule.Coin(coins, int(l.Position)+t, x); l.Coins[t] != u {
 			return fmt.Sprintf("drafted token %d: its coin is %v, the seed gives %v", t, l.Coins[t], u)
 		}
-		if matching {
-			below = l.Below[t]
-		}
-		if !r.rule.Accept(u, l.P[t], l.Q[t], below) {
+		if !r.accepts(l, t) {
 			break
 		}
 		accepted++
@@ -62,12 +61,26 @@ func (r *replay) decide(l *storage.Loop, coins spec.Coins) string {
 		return fmt.Sprintf("every drafted token is accepted and the last token is called %s", l.Kind)
 	case accepted < n && l.Kind != storage.KindRecovered:
 		return fmt.Sprintf("drafted token %d is rejected and the last token is called %s", accepted, l.Kind)
-	case accepted < n && l.Token == l.Drafted[accepted] && (matching || l.P[accepted] > l.Q[accepted]+slack):
+	case accepted < n && l.Token == l.Drafted[accepted] && (r.rule.Invariant() || l.P[accepted] > l.Q[accepted]+slack):
 		// The residual (q - p)+ is zero where p exceeds q; the target's own draw
 		// was another token.
 		return fmt.Sprintf("token %d is recovered and was just rejected", l.Token)
 	}
 	return ""
+}
+
+// accepts decides over the t-th drafted token again. Under the rule coupled that
+// takes the whole distribution: what the log says is believed here, and checked
+// where the models are at hand.
+func (r *replay) accepts(l *storage.Loop, t int) bool {
+	if !r.rule.Replays() {
+		return t < int(l.Accepted)
+	}
+	below := 0.0
+	if len(l.Below) > 0 {
+		below = l.Below[t]
+	}
+	return r.rule.Accept(l.Coins[t], l.P[t], l.Q[t], below)
 }
 
 // possible checks that the numbers of one drafted token can be probabilities
@@ -89,6 +102,8 @@ func (r *replay) possible(l *storage.Loop, t int) string {
 		return fmt.Sprintf("q is %v", q)
 	case len(l.Below) > 0 && !(l.Below[t] >= 0 && l.Below[t]+q <= 1+slack):
 		return fmt.Sprintf("below is %v with q %v", l.Below[t], q)
+	case len(l.Chance) > 0 && !(l.Chance[t] >= 0 && l.Chance[t] <= min(1, q/p)+slack):
+		return fmt.Sprintf("its chance is %v with p %v and q %v", l.Chance[t], p, q)
 	case !(overlap >= 0 && overlap <= 1):
 		return fmt.Sprintf("overlap is %v", overlap)
 	case greedy && r.rule.Lossy():

@@ -253,6 +253,8 @@ type constant float64
 
 func (c constant) Uniform(spec.Purpose, int) float64 { return float64(c) }
 
+func (c constant) Noise(int) spec.Noise { return spec.Noise{} }
+
 // hostile hands the verification rows that must be refused, and a draft that
 // must be rejected.
 func hostile(s *steps) string {

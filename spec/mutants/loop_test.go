@@ -34,6 +34,8 @@ type steps struct {
 	// is drawn from, and reported into the one that is said to be it. Both see
 	// the logits.
 	drawn, reported func(w *world, logits []float32, p *spec.Dist) *spec.Dist
+	// draw draws a drafted token.
+	draw func(p *spec.Dist, u spec.Uniforms, position int) int32
 	// scored does so with the target's.
 	scored func(w *world, logits []float32, q *spec.Dist) *spec.Dist
 	// withdraw is how many of the drafted tokens are verified.
@@ -54,6 +56,7 @@ func sound() *steps {
 	return &steps{
 		context:  func(tokens []int32, _ int, _ []int32) []int32 { return tokens },
 		drawn:    same,
+		draw:     func(p *spec.Dist, u spec.Uniforms, position int) int32 { return spec.Rejection.Draft(p, u, position) },
 		reported: same,
 		scored:   same,
 		withdraw: func(drafted []int32) int { return len(drafted) },
@@ -98,7 +101,7 @@ func (w *world) decode(s *steps, coins spec.Uniforms, length int, note func(...a
 			if err := chain.Standardize(logits, s.context(tokens, n, ghosts), &p[t]); err != nil {
 				return nil, err
 			}
-			x := s.drawn(w, logits, &p[t]).Sample(fresh.Uniform(spec.DraftCoin, n+t))
+			x := s.draw(s.drawn(w, logits, &p[t]), fresh, n+t)
 			p[t] = *s.reported(w, logits, &p[t])
 			tokens = append(tokens, x)
 			note(spectest.Key(tokens))

@@ -69,6 +69,12 @@ func (c *Coins) Uniform(purpose spec.Purpose, position int) float64 {
 	return c.fixed[len(c.asked)-1]
 }
 
+// Noise implements [spec.Uniforms]. A race depends on the noise of several
+// tokens at once, which no cut of one interval after the other resolves.
+func (c *Coins) Noise(int) spec.Noise {
+	panic("spectest: races are not integrated coin by coin")
+}
+
 type question string
 
 // observe runs up to the next coin or to the end, and tells what happened
