@@ -53,7 +53,7 @@ type Config struct {
 	// promises the most speed, up to K, or confidence:X for up to K while
 	// tokens have probability X.
 	Lookahead string `mapstructure:"lookahead"`
-	// Rule decides over drafted tokens: rejection, match, lenient:L or
+	// Rule decides over drafted tokens: rejection, match, coupled, lenient:L or
 	// capped:B with 0 < L, B <= 1.
 	Rule string `mapstructure:"rule"`
 

@@ -52,7 +52,7 @@ var keys = []key{
 	{"drafter", "drafter", both, "model", "what drafts: `WHAT` is model, ngram:TABLE, lookup[:N] or uniform, or model+ one of them to draft for the draft model; a worker only finds TABLE by it"},
 	{"k", "k", submit, 4, "lookahead: draft `N` tokens per loop, or at most N (default 8) under another --lookahead than fixed"},
 	{"lookahead", "lookahead", submit, LookaheadFixed, "`HOW` to choose the lookahead: fixed, auto (by acceptance and measured costs) or confidence:X (stop behind a token of probability below X)"},
-	{"rule", "rule", submit, "rejection", "verification `RULE`: rejection, match, or lenient:L or capped:B, which are LOSSY"},
+	{"rule", "rule", submit, "rejection", "verification `RULE`: rejection, coupled (the text does not depend on the draft), match, or lenient:L or capped:B, which are LOSSY"},
 
 	{"sampling.temperature", "temperature", submit, 1.0, "temperature `T`; 0 is greedy"},
 	{"sampling.top_k", "top-k", submit, 0, "sample from the `N` most probable tokens; 0 is off"},

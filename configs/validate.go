@@ -143,13 +143,13 @@ func (p *problems) submitValues() {
 func (p *problems) rule() {
 	name, tail, has := strings.Cut(p.c.Rule, ":")
 	switch name {
-	case "rejection", "match":
+	case "rejection", "match", "coupled":
 		p.must(!has, "rule", "%s takes no factor, got %q", name, p.c.Rule)
 	case "lenient", "capped":
 		factor, err := strconv.ParseFloat(tail, 64)
 		p.must(err == nil && factor > 0 && factor <= 1, "rule", "want a factor above 0 and at most 1, such as %s:0.5, got %q", name, p.c.Rule)
 	default:
-		p.must(false, "rule", "want rejection, match, lenient:L or capped:B, got %q", p.c.Rule)
+		p.must(false, "rule", "want rejection, match, coupled, lenient:L or capped:B, got %q", p.c.Rule)
 	}
 }
 

@@ -130,11 +130,11 @@ func (j *Job) Spec() ([]byte, error) {
 	return json.MarshalIndent(stated, "", "  ")
 }
 
-// EffectiveRule is Rule as it applies to the job's sampling; rejection in a job
-// that does not speculate.
+// EffectiveRule is Rule as it applies to the job's sampling. In a job
+// that does not speculate only coupled has a part: it says how tokens are drawn.
 func (j *Job) EffectiveRule() spec.Rule {
 	if !j.Has(SpS) {
-		return spec.Rejection
+		return j.Rule.Autoregressive()
 	}
 	return j.Rule.For(j.Sampling)
 }

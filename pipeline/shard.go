@@ -106,7 +106,7 @@ func (r *shardRun) loop(s *sample, l *engine.Loop) error {
 	c.Drafted += int32(len(l.Drafted))
 	c.Accepted += int32(l.Accepted)
 	c.Loops++
-	record := record(c, l, r.task.job.Sampling.Greedy())
+	record := record(c, l)
 	if s == r.samples[0] {
 		return r.to.AddLoop(record)
 	}
@@ -194,17 +194,16 @@ func encode(e *engine.Engine, row *storage.ShardRow) ([]int32, error) {
 }
 
 // record makes the log's row of a loop. It shares the loop's memory.
-func record(c *storage.Completion, l *engine.Loop, greedy bool) storage.Loop {
+func record(c *storage.Completion, l *engine.Loop) storage.Loop {
 	r := storage.Loop{
 		Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: c.Loops - 1,
 		Position: int32(l.Position), K: int32(l.K), Lanes: int32(l.Lanes), Drafted: l.Drafted,
-		P: l.P, Q: l.Q, Below: l.Below, Overlap: l.Overlap, Coins: l.Coins,
+		P: l.P, Q: l.Q, Below: l.Below, Chance: l.Chance, Overlap: l.Overlap, Coins: l.Coins,
 		Accepted: int32(l.Accepted), Token: l.Token, Kind: string(l.Kind), Emitted: int32(l.Emitted),
 		DraftNS: l.Draft.Nanoseconds(), ScoreNS: l.Score.Nanoseconds(), SampleNS: l.Sample.Nanoseconds(),
 	}
-	if greedy {
-		margin := l.Margin
-		r.Margin = &margin
+	if n := len(l.Margins); n > 0 {
+		r.Margin, r.Margins = &l.Margins[n-1], l.Margins
 	}
 	return r
 }
@@ -212,8 +211,11 @@ func record(c *storage.Completion, l *engine.Loop, greedy bool) storage.Loop {
 // keep gives a row of the log memory of its own.
 func keep(r storage.Loop) storage.Loop {
 	r.Drafted = slices.Clone(r.Drafted)
-	for _, list := range []*[]float64{&r.P, &r.Q, &r.Below, &r.Overlap, &r.Coins} {
+	for _, list := range []*[]float64{&r.P, &r.Q, &r.Below, &r.Chance, &r.Overlap, &r.Coins, &r.Margins} {
 		*list = slices.Clone(*list)
+	}
+	if n := len(r.Margins); n > 0 {
+		r.Margin = &r.Margins[n-1]
 	}
 	return r
 }

@@ -179,6 +179,20 @@ func (r Rule) Bound() string {
 // the same seed under the same rule, token for token, whatever drafts.
 func (r Rule) Invariant() bool { return r.kind == match || r.kind == coupled }
 
+// Inner returns the rule by which a draft model that is itself accelerated
+// verifies the drafts made for it: one under which its tokens are those that it
+// would draw alone, with the same noise.
+func (r Rule) Inner() Rule {
+	if r.kind == coupled {
+		return r
+	}
+	return Rejection
+}
+
+// Autoregressive returns the rule as it applies where nothing is drafted: only
+// coupled says how tokens are drawn there.
+func (r Rule) Autoregressive() Rule { return r.Inner() }
+
 // Draft draws x~ from p at an absolute position.
 func (r Rule) Draft(p *Dist, u Uniforms, position int) int32 {
 	if r.kind == coupled {

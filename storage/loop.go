@@ -25,7 +25,8 @@ type Loop struct {
 	P        []float64 // draft probability of each drafted token, len(Drafted)
 	Q        []float64 // target probability of each drafted token, len(Drafted)
 	Below    []float64 // under the rule match, the target's probability of the ids below each drafted token; else empty
-	Coins    []float64 // accept coins in [0, 1), one per examined token, len <= len(Drafted)
+	Chance   []float64 // under the rule coupled, the chance that each drafted token is accepted, given that it was drafted; else empty
+	Coins    []float64 // what decided, one per examined token, len <= len(Drafted); FORMAT.md says which number under which rule
 	Accepted int32     // drafted tokens accepted, before any cut
 	Token    int32     // the recovered or bonus token; -1 if Kind is KindNone
 	Kind     string    // KindRecovered, KindBonus or KindNone
@@ -34,7 +35,8 @@ type Loop struct {
 	DraftNS  int64     // times of passes that lanes shared are divided by their number
 	ScoreNS  int64
 	SampleNS int64
-	Margin   *float64 // top-1 minus top-2 target logit at the last decided position; nil if unknown
+	Margin   *float64  // the last of Margins; nil if unknown
+	Margins  []float64 // of the accepted tokens and Token, how near the target was to another one; empty if unknown
 }
 
 var loopTable = &table[Loop]{
@@ -51,6 +53,7 @@ var loopTable = &table[Loop]{
 		float64sColumn("p", func(l *Loop) *[]float64 { return &l.P }),
 		float64sColumn("q", func(l *Loop) *[]float64 { return &l.Q }),
 		float64sColumn("below", func(l *Loop) *[]float64 { return &l.Below }),
+		float64sColumn("chance", func(l *Loop) *[]float64 { return &l.Chance }),
 		float64sColumn("coins", func(l *Loop) *[]float64 { return &l.Coins }),
 		int32Column("accepted", func(l *Loop) *int32 { return &l.Accepted }),
 		int32Column("token", func(l *Loop) *int32 { return &l.Token }),
@@ -61,6 +64,7 @@ var loopTable = &table[Loop]{
 		int64Column("score_ns", func(l *Loop) *int64 { return &l.ScoreNS }),
 		int64Column("sample_ns", func(l *Loop) *int64 { return &l.SampleNS }),
 		maybeFloat64Column("margin", func(l *Loop) **float64 { return &l.Margin }),
+		float64sColumn("margins", func(l *Loop) *[]float64 { return &l.Margins }),
 	},
 	size:  func(l *Loop) int { return 128 + len(l.RowID) + 36*len(l.Drafted) },
 	check: (*Loop).check,
@@ -74,6 +78,10 @@ func (l *Loop) check() error {
 		return fmt.Errorf("loop %d of row %d: %d drafted tokens but %d p and %d q", l.Loop, l.Row, n, len(l.P), len(l.Q))
 	case len(l.Below) != n && len(l.Below) != 0:
 		return fmt.Errorf("loop %d of row %d: %d drafted tokens but %d below", l.Loop, l.Row, n, len(l.Below))
+	case len(l.Chance) != n && len(l.Chance) != 0:
+		return fmt.Errorf("loop %d of row %d: %d drafted tokens but %d chances", l.Loop, l.Row, n, len(l.Chance))
+	case len(l.Margins) != int(l.Accepted)+1 && len(l.Margins) != 0:
+		return fmt.Errorf("loop %d of row %d: %d drafted tokens accepted but %d margins", l.Loop, l.Row, l.Accepted, len(l.Margins))
 	case len(l.Coins) > n:
 		return fmt.Errorf("loop %d of row %d: %d coins for %d drafted tokens", l.Loop, l.Row, len(l.Coins), n)
 	case l.Accepted < 0 || int(l.Accepted) > n:

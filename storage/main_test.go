@@ -79,7 +79,11 @@ func fakeLoop(n int64) Loop {
 		l.Kind, l.Token, l.Emitted = KindRecovered, r.Int32N(50000), l.Accepted+1
 	}
 	if n%2 == 0 {
-		m := r.Float64()
+		for range l.Accepted + 1 {
+			l.Margins = append(l.Margins, r.Float64())
+			l.Chance = l.P
+		}
+		m := l.Margins[l.Accepted]
 		l.Margin = &m
 	}
 	return l

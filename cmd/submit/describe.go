@@ -55,13 +55,13 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 	if cfg.ORT.Context < target.Context { // else it bounds nothing
 		job.Context = cfg.ORT.Context
 	}
-	if job.Has(pipeline.SpS) {
-		if job.Rule, err = spec.ParseRule(cfg.Rule); err != nil {
-			return nil, place, configs.Usagef("rule: %w", err)
-		}
-		if err := drafter(cfg, models, job, &place); err != nil {
-			return nil, place, err
-		}
+	if job.Rule, err = spec.ParseRule(cfg.Rule); err != nil {
+		return nil, place, configs.Usagef("rule: %w", err)
+	}
+	if !job.Has(pipeline.SpS) {
+		job.Rule = job.Rule.Autoregressive()
+	} else if err := drafter(cfg, models, job, &place); err != nil {
+		return nil, place, err
 	}
 	if least := job.K + 2; job.Context > 0 && job.Context < least {
 		return nil, place, configs.Usagef("ort.context: want %d or more for a prompt and a loop with k %d, got %d", least, job.K, job.Context)

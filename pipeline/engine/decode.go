@@ -87,7 +87,6 @@ func (l *lane) verify(rule spec.Rule) error {
 	}
 	l.tokens = l.tokens[:n+l.loop.Emitted]
 	l.rollback(len(l.tokens) - 1) // the last token has not been fed yet
-	l.loop.Margin = l.q[l.out.Accepted].Margin()
 	return nil
 }
 

@@ -163,6 +163,7 @@ type proposal struct {
 	before int     // how long tokens was before this step
 	p      []spec.Dist
 
+	rule        spec.Rule
 	coins       spec.DraftCoins
 	standardize spec.Standardizer
 	greedy      bool    // confidence comes from the logits, as p is one-hot
@@ -178,7 +179,7 @@ func (d *proposal) law() *spec.Dist { return &d.p[d.drafted()] }
 // draw draws the next token from its law.
 func (d *proposal) draw() (x int32) {
 	p := d.law()
-	x = p.Sample(d.coins.Uniform(spec.DraftCoin, len(d.tokens)))
+	x = d.rule.Draft(p, &d.coins, len(d.tokens))
 	d.least = min(d.least, p.Prob(x))
 	d.tokens = append(d.tokens, x)
 	return x

@@ -44,7 +44,7 @@ func (s *nestedDrafter) feed(d *proposal, most int, p *pass, bill *time.Duration
 		if !ok {
 			break
 		}
-		x := s.p[t].Sample(s.coins.Uniform(spec.DraftCoin, n+t))
+		x := d.rule.Draft(&s.p[t], &s.coins, n+t)
 		d.tokens, s.drafted = append(d.tokens, x), append(s.drafted, x)
 	}
 	p.add(s.cache, d.tokens, min(s.cache.held(), n-1), len(s.drafted)+1, bill)
@@ -62,7 +62,7 @@ func (s *nestedDrafter) draw(d *proposal) error {
 			return rowError{err}
 		}
 	}
-	if err := spec.Verify(spec.Rejection, s.drafted, s.p[:k], q, &s.coins, n, &s.out); err != nil {
+	if err := spec.Verify(d.rule.Inner(), s.drafted, s.p[:k], q, &s.coins, n, &s.out); err != nil {
 		return rowError{err}
 	}
 	d.tokens = append(d.tokens[:n+s.out.Accepted], s.out.Token)

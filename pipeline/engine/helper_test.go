@@ -34,6 +34,7 @@ func decodeAll(t testing.TB, e *Engine, requests ...Request) []ran {
 		requests[i].Loop = func(l *Loop) error {
 			kept, out := *l, *l.Outcome
 			out.P, out.Q, out.Overlap, out.Coins = slices.Clone(l.P), slices.Clone(l.Q), slices.Clone(l.Overlap), slices.Clone(l.Coins)
+			out.Below, out.Chance, out.Margins = slices.Clone(l.Below), slices.Clone(l.Chance), slices.Clone(l.Margins)
 			kept.Drafted, kept.Outcome = slices.Clone(l.Drafted), &out
 			r.loops = append(r.loops, kept)
 			return nil

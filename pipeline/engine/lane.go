@@ -42,8 +42,7 @@ type Loop struct {
 	Lanes    int     // sequences in the round
 	Drafted  []int32 // x~, at most K of them
 	*spec.Outcome
-	Emitted int     // tokens of it that the completion keeps
-	Margin  float64 // top-1 minus top-2 of the target's logits where Outcome.Token stands; greedy decoding only
+	Emitted int // tokens of it that the completion keeps
 
 	// The drafter, the target model, and distributions, uniforms and
 	// verification. Of a pass that sequences share, each has its part by the
@@ -92,6 +91,7 @@ func (e *Engine) newLane() (_ *lane, err error) {
 	}
 	l.proposal = proposal{
 		p:           make([]spec.Dist, e.settings.K),
+		rule:        e.rule,
 		standardize: l.chain.Standardize,
 		greedy:      e.settings.Lookahead.Kind == spec.ConfidenceLookahead && e.settings.Sampling.Temperature == 0,
 	}

@@ -72,14 +72,17 @@ func TestRulesThroughTheLoop(t *testing.T) {
 	}
 }
 
-// TestMatchGivesTheAutoregressiveTokens: with the same seed, row by row.
-func TestMatchGivesTheAutoregressiveTokens(t *testing.T) {
+// TestInvariantRulesGiveTheAutoregressiveTokens: with the same seed, row by row,
+// whatever drafts.
+func TestInvariantRulesGiveTheAutoregressiveTokens(t *testing.T) {
 	tok, eos := enginetest.Letters(t, "ab")
-	for row := range uint64(50) {
-		s, coins := spec.Sampling{Temperature: 1, FrequencyPenalty: 0.2}, spec.Coins{Seed: 3, Row: row}
-		ars := ruled(t, tok, eos, "rejection", s, 0, 25, coins, nil)
-		if sps := ruled(t, tok, eos, "match", s, 4, 25, coins, nil); !slices.Equal(ars, sps) {
-			t.Errorf("row %d: %v, autoregressively %v", row, sps, ars)
+	for _, rule := range []string{"match", "coupled"} {
+		for row := range uint64(50) {
+			s, coins := spec.Sampling{Temperature: 1, FrequencyPenalty: 0.2}, spec.Coins{Seed: 3, Row: row}
+			ars := ruled(t, tok, eos, rule, s, 0, 25, coins, nil)
+			if sps := ruled(t, tok, eos, rule, s, 4, 25, coins, nil); !slices.Equal(ars, sps) {
+				t.Errorf("%s: row %d: %v, autoregressively %v", rule, row, sps, ars)
+			}
 		}
 	}
 }

@@ -8,21 +8,24 @@ import (
 	"github.com/draftmill/draftmill/storage"
 )
 
-// Greedy says whether greedy ArS and SpS gave the same tokens. They need not:
-// scoring one token and scoring K+1 round differently, so that a near tie can
-// fall either way. The margin at a divergence tells such a tie from a fault.
+// Greedy says whether ArS and SpS gave the same tokens, where they are to:
+// greedily, and under a rule whose output does not depend on the draft. They need
+// not: scoring one token and scoring K+1 may round differently, so that a near tie
+// can fall either way. The margin at a divergence tells such a tie from a fault.
 type Greedy struct {
 	Same        int64        `json:"same"`
 	Divergences []Divergence `json:"divergences"`
 }
 
-// Divergence is one sample whose greedy completions differ.
+// Divergence is one sample whose completions differ.
 type Divergence struct {
-	Row    int64   `json:"row"`
-	RowID  string  `json:"row_id"`
-	Sample int32   `json:"sample"`
-	Token  int     `json:"token"`  // index in the completion of the first difference
-	Margin float64 `json:"margin"` // ArS: top-1 minus top-2 target logit there
+	Row    int64  `json:"row"`
+	RowID  string `json:"row_id"`
+	Sample int32  `json:"sample"`
+	Token  int    `json:"token"` // index in the completion of the first difference
+	// Margin is that of ArS there, as the log has it: at temperature 0 the two
+	// largest logits' distance, under coupled that of log q + g. Nil: not logged.
+	Margin *float64 `json:"margin,omitempty"`
 }
 
 type sampleKey struct {
@@ -30,9 +33,9 @@ type sampleKey struct {
 	sample int32
 }
 
-// compareGreedy holds a hash for every sample, and tokens only for those that
+// compareTokens holds a hash for every sample, and tokens only for those that
 // differ.
-func compareGreedy(job *storage.Job) (*Greedy, error) {
+func compareTokens(job *storage.Job) (*Greedy, error) {
 	seed := maphash.MakeSeed()
 	hash := func(tokens []int32) uint64 {
 		b := make([]byte, 0, 4*len(tokens))
@@ -77,8 +80,8 @@ func compareGreedy(job *storage.Job) (*Greedy, error) {
 	// An ArS loop yields one token: its number is the token's index.
 	err := job.ReadLoops("ars", func(l storage.Loop) error {
 		key := sampleKey{l.Row, l.Sample}
-		if at, ok := where[key]; ok && int(l.Loop) == at && l.Margin != nil {
-			g.Divergences = append(g.Divergences, Divergence{l.Row, l.RowID, l.Sample, at, *l.Margin})
+		if at, ok := where[key]; ok && int(l.Loop) == at {
+			g.Divergences = append(g.Divergences, Divergence{l.Row, l.RowID, l.Sample, at, l.Margin})
 		}
 		return nil
 	})

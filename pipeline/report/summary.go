@@ -31,6 +31,7 @@ type Summary struct {
 	CostSpeedup   *float64 `json:"cost_speedup"`   // theory_speedup with what scoring k + 1 tokens was measured to take, where theory takes it for a pass like any other
 	OfCost        *float64 `json:"of_cost"`        // speedup / cost_speedup
 	Greedy        *Greedy  `json:"greedy,omitempty"`
+	Identical     *Greedy  `json:"identical,omitempty"` // under a rule whose output does not depend on the draft
 
 	spec string // indented JSON
 }
@@ -83,9 +84,9 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 	if err := json.Unmarshal(job.Spec(), &j); err != nil {
 		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
 	}
-	var rule spec.Rule // that of a job that does not speculate is of no consequence
-	if slices.Contains(j.Modes, "sps") {
-		rule = j.Rule.For(j.Sampling)
+	rule := j.Rule.For(j.Sampling)
+	if !slices.Contains(j.Modes, "sps") {
+		rule = j.Rule.Autoregressive()
 	}
 	s := &Summary{
 		Job: job.Name(), Dir: job.Dir(), K: j.K, Lookahead: j.Lookahead,
@@ -120,7 +121,13 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 	s.spec = text.String()
 	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && j.Sampling.Greedy() {
 		var err error
-		if s.Greedy, err = compareGreedy(job); err != nil {
+		if s.Greedy, err = compareTokens(job); err != nil {
+			return nil, err
+		}
+	}
+	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && rule.Invariant() {
+		var err error
+		if s.Identical, err = compareTokens(job); err != nil {
 			return nil, err
 		}
 	}

@@ -73,16 +73,27 @@ func (s *Summary) Table(w io.Writer) error {
 	}
 	if g := s.Greedy; g != nil {
 		fmt.Fprintf(&b, "Greedy: %d of %d completions are the same tokens in both modes.\n", g.Same, g.Same+int64(len(g.Divergences)))
-		for _, d := range g.Divergences[:min(len(g.Divergences), 10)] {
-			fmt.Fprintf(&b, "  row %d (%s) sample %d differs from token %d on, where the target's two best logits are %.2g apart\n",
-				d.Row, d.RowID, d.Sample, d.Token, d.Margin)
-		}
-		if more := len(g.Divergences) - 10; more > 0 {
-			fmt.Fprintf(&b, "  and %d more\n", more)
-		}
+		g.list(&b)
+	} else if g := s.Identical; g != nil {
+		fmt.Fprintf(&b, "Identical in %d of %d rows: ArS and SpS draw the same tokens under this rule.\n", g.Same, g.Same+int64(len(g.Divergences)))
+		g.list(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// list names the first samples that differ.
+func (g *Greedy) list(b *strings.Builder) {
+	for _, d := range g.Divergences[:min(len(g.Divergences), 10)] {
+		fmt.Fprintf(b, "  row %d (%s) sample %d differs from token %d on", d.Row, d.RowID, d.Sample, d.Token)
+		if d.Margin != nil {
+			fmt.Fprintf(b, ", where the target's two best are %.2g apart", *d.Margin)
+		}
+		b.WriteString("\n")
+	}
+	if more := len(g.Divergences) - 10; more > 0 {
+		fmt.Fprintf(b, "  and %d more\n", more)
+	}
 }
 
 // drafted shows a figure of drafting, or a dash where nothing was drafted.

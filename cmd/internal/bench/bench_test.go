@@ -90,7 +90,9 @@ func BenchmarkGreedy(b *testing.B) {
 		s := submit(b, bin, "--temperature", "0", "--job", "greedy")
 		widest := 0.0
 		for _, d := range s.Greedy.Divergences {
-			widest = max(widest, d.Margin)
+			if d.Margin != nil {
+				widest = max(widest, *d.Margin)
+			}
 		}
 		b.ReportMetric(float64(s.Greedy.Same), "same")
 		b.ReportMetric(float64(len(s.Greedy.Divergences)), "different")
