@@ -77,7 +77,7 @@ static void add_bias(const dm_qproduct *p, size_t group, size_t rows, float *out
 static void finish_gated(const call *c, size_t group, size_t first, size_t rows, float *gate, float *up) {
   add_bias(&c->products[0], group, rows, gate);
   add_bias(&c->products[1], group, rows, up);
-  c->path->gate(c->activation, gate, up, rows * QLANES);
+  dm_activate(c->activation, rows * QLANES, gate, up, gate);
   size_t column = group * QLANES, n = c->products[0].w->n - column;
   if (n > QLANES) n = QLANES;
   for (size_t r = 0; r < rows; r++)
@@ -120,7 +120,7 @@ static size_t round_block(size_t k, int block) {
 
 size_t dm_qscratch(size_t rows, size_t k, int block) {
   size_t padded = round_block(k, block);
-  return 64 + rows * padded + rows * (padded / (size_t)block) * sizeof(qstart);
+  return 64 + rows * padded + (rows * (padded / (size_t)block) + QPANEL) * sizeof(qstart);
 }
 
 static void start(call *c, const float *x, size_t ldx, size_t rows, void *scratch, const dm_parallel *threads) {
@@ -128,6 +128,9 @@ static void start(call *c, const float *x, size_t ldx, size_t rows, void *scratc
   if (rows == 0) return;
   c->path = path();
   c->multiply = c->path->multiply;
+#if defined(__x86_64__)
+  if (rows >= QTILES && c->path == &qpath_avx512_vnni && dm_cpu_amx()) c->multiply = qmultiply_amx;
+#endif
   c->x = x, c->ldx = ldx, c->k = w->k;
   int8_t *values = (int8_t *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
   c->rows = (qrows){.rows = rows, .blocks = w->blocks, .block = w->block, .values = values,

@@ -6,5 +6,5 @@
 #define VNNI 0
 #include "quantized_avx2.inc"
 
-const qpath qpath_avx2 = {quantize, multiply, gate};
+const qpath qpath_avx2 = {quantize, multiply};
 #endif

@@ -6,5 +6,5 @@
 #define VNNI 0
 #include "quantized_avx512.inc"
 
-const qpath qpath_avx512 = {quantize, multiply, gate};
+const qpath qpath_avx512 = {quantize, multiply};
 #endif

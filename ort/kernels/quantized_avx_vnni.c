@@ -6,5 +6,5 @@
 #define VNNI 1
 #include "quantized_avx2.inc"
 
-const qpath qpath_avx_vnni = {quantize, multiply, gate};
+const qpath qpath_avx_vnni = {quantize, multiply};
 #endif

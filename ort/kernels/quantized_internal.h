@@ -9,7 +9,8 @@ enum {
   QLANES = 16, // columns of a group
   QUNIT = 32,  // k of a unit, the smallest block
   QPANEL = 16, // rows of a panel of activations
-  QCHUNK = 128 // most rows that a path is given at once
+  QCHUNK = 128, // most rows that a path is given at once
+  QTILES = 17   // rows from which AMX, where there is, is faster than VNNI
 };
 
 // Weights lie in groups of 16 columns. A group is
@@ -42,7 +43,8 @@ typedef struct {
 // Quantized activations lie in panels of 16 rows; the last one has fewer. A panel of
 // h rows is [k / 32][h][32] int8, and beside it [blocks][h] qstart. So all that a
 // block of weights needs of a panel is together, and a unit of the panel is what an
-// AMX tile loads.
+// AMX tile loads. Behind the last start there is room for 16 more, which a path may
+// read and not use.
 typedef struct {
   size_t rows, blocks;
   int block;
@@ -72,8 +74,6 @@ typedef struct {
   // wanted soon after and may be fetched ahead.
   void (*multiply)(const dm_qmatrix *w, size_t group, int more, const qrows *x, size_t first,
                    size_t rows, float *out);
-  // gate[i] = activation(gate[i]) * up[i]; count is a multiple of QLANES.
-  void (*gate)(dm_activation activation, float *gate, const float *up, size_t count);
 } qpath;
 
 extern const qpath qpath_portable;

@@ -6,5 +6,5 @@
 #define DOT 0
 #include "quantized_neon.inc"
 
-const qpath qpath_neon = {quantize, multiply, gate};
+const qpath qpath_neon = {quantize, multiply};
 #endif

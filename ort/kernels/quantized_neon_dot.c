@@ -6,5 +6,5 @@
 #define DOT 1
 #include "quantized_neon.inc"
 
-const qpath qpath_neon_dot = {quantize, multiply, gate};
+const qpath qpath_neon_dot = {quantize, multiply};
 #endif

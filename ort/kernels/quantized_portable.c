@@ -36,4 +36,4 @@ static void multiply(const dm_qmatrix *w, size_t group, int more, const qrows *x
     }
 }
 
-const qpath qpath_portable = {quantize, multiply, gate};
+const qpath qpath_portable = {quantize, multiply};
