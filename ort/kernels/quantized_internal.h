@@ -10,7 +10,7 @@ enum {
   QUNIT = 32,  // k of a unit, the smallest block
   QPANEL = 16, // rows of a panel of activations
   QCHUNK = 128, // most rows that a path is given at once
-  QTILES = 17   // rows from which AMX, where there is, is faster than VNNI
+  QTILES = 16   // rows from which AMX, where there is, is faster than VNNI
 };
 
 // Weights lie in groups of 16 columns. A group is
