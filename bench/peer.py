@@ -3,13 +3,27 @@
 import json
 import sys
 import time
+from pathlib import Path
 
 VOCAB, PROMPT, NEW = 32000, 96, 64
 PAST = PROMPT + NEW // 2  # on average
 
 
+texts = []  # token ids of real prompts, of PAIR/prompts.json; without them prompts are noise
+
+
+def read_prompts(pair):
+    """Takes the prompts from the pair's folder, where it has some."""
+    path = Path(pair) / "prompts.json"
+    if path.exists():
+        texts.extend(json.loads(path.read_text()))
+
+
 def prompt(number, n=PROMPT):
     """The tokens that every system decodes from, one list for each number."""
+    if texts:
+        text = texts[number % len(texts)]
+        return (text * (n // len(text) + 1))[:n]
     x, tokens = (number + 1) * 7919, []
     for _ in range(n):
         x = (x * 1103515245 + 12345) % (1 << 31)

@@ -17,6 +17,7 @@ SAMPLING = {
     "greedy": dict(do_sample=False),
     "sample": dict(do_sample=True, temperature=1.0, top_k=0, top_p=1.0),
     "top50": dict(do_sample=True, temperature=1.0, top_k=50, top_p=1.0),
+    "nucleus": dict(do_sample=True, temperature=0.8, top_k=0, top_p=0.95),
 }
 
 
@@ -91,6 +92,7 @@ class Server:
 
 
 def main():
+    peer.read_prompts(sys.argv[1])
     s = Server(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2, sys.argv[3] if len(sys.argv) > 3 else "")
     peer.serve({"info": s.info, "decode": s.decode, "greedy": s.greedy})
 

@@ -8,7 +8,7 @@ import llama_cpp as l
 
 import peer
 
-FILES = {"fp32": "f32", "int4": "q4_0"}
+FILES = {"fp32": "f32", "int4": "q4_0", "q4km": "q4_k_m"}
 LANES = 16
 
 
@@ -25,12 +25,17 @@ class Model:
         self.context = l.llama_init_from_model(self.model, p)
         self.memory = l.llama_get_memory(self.context)
         self.batch = l.llama_batch_init(512, 0, 1)
+        self.samplers = {
+            "greedy": self.chain(l.llama_sampler_init_greedy()),
+            "sample": self.chain(l.llama_sampler_init_dist(1)),
+            "nucleus": self.chain(l.llama_sampler_init_top_p(0.95, 1), l.llama_sampler_init_temp(0.8), l.llama_sampler_init_dist(1)),
+        }
+
+    def chain(self, *samplers):
         chain = l.llama_sampler_chain_init(l.llama_sampler_chain_default_params())
-        l.llama_sampler_chain_add(chain, l.llama_sampler_init_greedy())
-        self.greedy = chain
-        chain = l.llama_sampler_chain_init(l.llama_sampler_chain_default_params())
-        l.llama_sampler_chain_add(chain, l.llama_sampler_init_dist(1))
-        self.sample = chain
+        for s in samplers:
+            l.llama_sampler_chain_add(chain, s)
+        return chain
 
     def feed(self, tokens, past, sequence=0, logits="last", more=False):
         """Adds the tokens to the batch behind past others, and runs it unless there are more to come."""
@@ -83,10 +88,12 @@ class Server:
         return {"ms": peer.milliseconds(step)}
 
     def decode(self, precision, k, lanes, how, seconds):
-        """Autoregressive decoding of some sequences together, tokens drawn by llama.cpp's own samplers."""
-        assert k == "0", "draft models are llama.cpp's examples' and servers' work"
+        """Decoding of some sequences together, tokens drawn by llama.cpp's own samplers."""
+        if k != "0":
+            assert lanes == "1", "its speculative decoding takes one sequence here"
+            return self.speculate(precision, int(k), how, float(seconds))
         m, lanes = self.open("target-" + precision), int(lanes)
-        sampler = m.greedy if how == "greedy" else m.sample
+        sampler = m.samplers[how]
         tokens, spent, last = 0, 0.0, [0] * lanes
         while spent < float(seconds):
             m.fill(lanes, peer.PROMPT - 1)
@@ -106,13 +113,57 @@ class Server:
             tokens += lanes * (i - 1)
         return {"tokens_per_s": tokens / spent}
 
+    def speculate(self, precision, k, how, seconds):
+        """One sequence with a draft model, as llama.cpp's own programs do it: the draft's most probable tokens are
+        kept as far as they are what the target's sampler draws at each position."""
+        m, draft = self.open("target-" + precision), self.open("draft-" + precision)
+        tokens, loops, spent, number = 0, 0, 0.0, 0
+        while spent < seconds:
+            prompt = peer.prompt(number)
+            number += 1
+            for x in m, draft:
+                l.llama_memory_clear(x.memory, True)
+                x.feed(prompt[:-1], 0)
+            text, fed, drawn = list(prompt), len(prompt) - 1, 0
+            begin = time.perf_counter()
+            while drawn < peer.NEW:
+                n = len(text)
+                draft.feed(text[fed:], fed)
+                guess = [l.llama_sampler_sample(draft.samplers["greedy"], draft.context, -1)]
+                for i in range(1, k):
+                    draft.feed(guess[-1:], n + i - 1)
+                    guess.append(l.llama_sampler_sample(draft.samplers["greedy"], draft.context, -1))
+                m.feed(text[-1:] + guess, n - 1, logits="all")
+                for i in range(k + 1):
+                    text.append(l.llama_sampler_sample(m.samplers[how], m.context, i))
+                    if i == k or text[-1] != guess[i]:
+                        break
+                m.rewind(len(text) - 1)
+                fed = min(n + k - 1, len(text) - 1)
+                draft.rewind(fed)
+                drawn, loops = drawn + len(text) - n, loops + 1
+            spent += time.perf_counter() - begin
+            tokens += drawn
+        return {"tokens_per_s": tokens / spent, "tokens_per_loop": tokens / loops}
+
+    def prefill(self, precision, n):
+        """The time of feeding a prompt of n tokens, of which the last one's logits are wanted."""
+        m, n = self.open("target-" + precision), int(n)
+        best = []
+        for number in range(3):
+            l.llama_memory_clear(m.memory, True)
+            begin = time.perf_counter()
+            m.feed(peer.prompt(number, n), 0)
+            best.append(time.perf_counter() - begin)
+        return {"tokens": n, "ms": 1000 * sorted(best)[1]}
+
     def greedy(self, precision):
         m = self.open("target-" + precision)
         m.fill(1, peer.PROMPT - 1)
         tokens = peer.prompt(0)[-1:]
         for i in range(32):
             m.feed(tokens[-1:], peer.PROMPT - 1 + i)
-            tokens.append(l.llama_sampler_sample(m.greedy, m.context, -1))
+            tokens.append(l.llama_sampler_sample(m.samplers["greedy"], m.context, -1))
         return {"tokens": tokens[1:]}
 
 
@@ -120,8 +171,9 @@ def main():
     quiet = l.llama_log_callback(lambda level, text, data: None)
     l.llama_log_set(quiet, ctypes.c_void_p(0))
     l.llama_backend_init()
+    peer.read_prompts(sys.argv[1])
     s = Server(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2)
-    peer.serve({"info": s.info, "pass": lambda name, lanes, n: s.run(lanes, n, name), "decode": s.decode, "greedy": s.greedy})
+    peer.serve({"info": s.info, "pass": lambda name, lanes, n: s.run(lanes, n, name), "decode": s.decode, "greedy": s.greedy, "prefill": s.prefill})
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ type Details struct {
 	// one. A graph that stores tied embeddings twice has them twice; scales and
 	// rotary tables are none.
 	Parameters int64
-	// OneLane says why a run takes no more than one sequence; nil where it can
-	// take several, see Options.Lanes.
-	OneLane error
+	// Ragged says why the graph cannot be rewritten for passes over several
+	// sequences on the CPU, see Model.Ragged; nil where it can.
+	Ragged error
 }
 
 // Details reads the graph again and sums it up. It needs no runtime.
@@ -38,18 +38,15 @@ func (b *Bundle) Details() (*Details, error) {
 	d := &Details{
 		Logits: b.layout.Logits.String(), Cache: b.layout.Cache.String(),
 		Mask: b.layout.Mask, Positions: b.layout.Positions,
-		OneLane: oneLane(b.Contract, m),
+		Ragged: canRewrite(m),
 	}
 	w := graph.Weigh(m.Graph)
 	d.Weights, d.Quantization, d.Parameters = w.Types, w.Quantization, w.Parameters
 	return d, nil
 }
 
-// oneLane says why a model cannot be rewritten for several lanes.
-func oneLane(c graph.Contract, m *onnxpb.ModelProto) error {
-	if c != graph.GQA {
-		return fmt.Errorf("a graph of the %s contract takes one sequence", c)
-	}
-	_, err := graph.Lanes(m, 2)
+// canRewrite says why a graph cannot be rewritten for ragged passes.
+func canRewrite(m *onnxpb.ModelProto) error {
+	_, err := newRagged(m, func(*graph.Matrix) {})
 	return err
 }

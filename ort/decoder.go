@@ -1,6 +1,5 @@
 package ort
 
-// #include <stdlib.h>
 // #include "shim.h"
 import "C"
 
@@ -10,371 +9,380 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
-
-	"github.com/draftmill/draftmill/ort/graph"
 )
 
 // ErrContextFull is wrapped by Forward when the tokens do not fit into the
-// slot's cache.
+// sequence's cache.
 var ErrContextFull = errors.New("context is full")
+
+// ErrNoBlocks is wrapped by Forward when the pool of cache blocks has no room
+// for the tokens. Reserve says so beforehand.
+var ErrNoBlocks = errors.New("no cache block is free")
 
 // ErrClosed is wrapped by calls on a closed decoder, and by a Forward that
 // Close interrupted.
 var ErrClosed = errors.New("decoder is closed")
+
+// Span is what one pass does with one sequence: it feeds Tokens behind the
+// first Past tokens of the sequence's cache, and returns the logits after each
+// of the last Rows of them. A Past smaller than what the cache holds is the
+// rollback.
+type Span = struct {
+	Slot   int
+	Past   int
+	Tokens []int32
+	Rows   int // 0 to len(Tokens)
+}
 
 // Decoder runs a model over KV caches of its own. It is used by one goroutine
 // at a time; several decoders may share a model. Only Close may be called while
 // another call is running.
 type Decoder struct {
 	model   *Model
-	runtime *C.dm_runtime
-	session unsafe.Pointer // OrtSession of one lane, the model's
 	options *yort.RunOptions
 	cancel  canceller
 	closing atomic.Bool
 
 	mu     sync.Mutex // held through every call
 	closed bool
-	slots  []*slot
-	round  int64 // counts calls of Forward
-	lanes  laneMemory
-	mover  *mover // of all tensors of a cache; nil on the CPU
-
-	// Memory that C reads during a run.
-	handles   block // dm_run_handles
-	ids       block // int64 [context] at least, the tokens being fed
-	ones      block // int64 [context], all 1: the mask of any length
-	positions block // int64 [context], 0, 1, 2, ...
-	names     []*C.char
-	views     block // dm_view: the inputs of a step, the logits, past, present
-	logits    block // [lanes, S, vocab] in the graph's type
-	wide      block // the same in float32, for graphs of half precision
-
-	inputs, output, past, present []C.dm_view // in views
-	mask, position                *C.dm_view  // in inputs; nil where the graph has none
+	slots  []slot
+	pass   int64 // counts calls of Forward
+	caches caches
 }
 
-// NewDecoder makes a decoder without slots. The caller closes it.
-func (m *Model) NewDecoder() (*Decoder, error) {
-	if err := m.acquire(); err != nil {
+// slot is the place of one sequence.
+type slot struct {
+	used   bool
+	cached int   // tokens that the cache holds
+	seen   int64 // the last pass that named it
+}
+
+// caches are the KV caches of a decoder's slots, and the passes over them. What
+// is passed to them has been checked.
+type caches interface {
+	// add makes the cache of one slot more, empty.
+	add() error
+	// reserve makes room for n tokens behind the first past ones of a slot.
+	reserve(slot, past, n int) (ok bool, err error)
+	// share makes slot dst hold the first n tokens of slot src.
+	share(dst, src, n int) error
+	// truncate gives back what the first n tokens of a slot do not need.
+	truncate(slot, n int)
+	// capacity is how many tokens all slots together can hold, 0 where each has
+	// memory of its own.
+	capacity() int
+	// run is what the last pass ran, for another run of the same.
+	run() *C.dm_run_handles
+	// forward makes the pass. The logits are valid until the next one.
+	forward(spans []Span, rows int) ([]float32, error)
+	free()
+}
+
+// NewDecoder makes a decoder without slots. The caller closes it. Its sequences
+// may take cacheBytes of memory for their keys and values, which the system
+// provides as it is used; 0 is room for defaultSequences of the whole context.
+// Where the graph runs one sequence at a time (see Model.Ragged), each slot has
+// memory of its own instead and cacheBytes is not looked at.
+func (m *Model) NewDecoder(cacheBytes int) (*Decoder, error) {
+	d, err := m.newDecoder(cacheBytes)
+	if err != nil {
 		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, err)
-	}
-	d := &Decoder{model: m, runtime: m.runtime}
-	d.device().lock()
-	defer d.device().unlock()
-	if err := d.prepare(); err != nil {
-		return nil, fmt.Errorf("new decoder of %s: %w", m.bundle.Dir, errors.Join(err, d.free()))
 	}
 	return d, nil
 }
 
-// prepare makes what all slots share.
-func (d *Decoder) prepare() (err error) {
-	if d.options, err = yort.NewRunOptions(); err != nil {
-		return err
+func (m *Model) newDecoder(cacheBytes int) (*Decoder, error) {
+	if err := m.acquire(); err != nil {
+		return nil, err
 	}
-	d.cancel.options = d.options
-
-	const word = int(unsafe.Sizeof(int64(0)))
-	l, length := d.model.bundle.layout, d.model.context
-	for _, b := range []struct {
-		to   *block
-		size int
-	}{
-		{&d.handles, C.sizeof_dm_run_handles},
-		{&d.ids, length * word},
-		{&d.ones, length * word},
-		{&d.positions, length * word},
-		{&d.views, (4 + len(l.Past) + len(l.Present)) * C.sizeof_dm_view},
-	} {
-		if *b.to, err = newBlock(d.runtime, nil, b.size); err != nil {
-			return err
+	d := &Decoder{model: m}
+	d.device().lock()
+	defer d.device().unlock()
+	var err error
+	if d.options, err = yort.NewRunOptions(); err == nil {
+		d.cancel.options = d.options
+		if m.session.ragged != nil {
+			d.caches, err = newPaged(m, d.options, cacheBytes)
+		} else {
+			d.caches, err = newSolo(m, d.options)
 		}
 	}
-	ones, positions := view[int64](&d.ones, 0, length), view[int64](&d.positions, 0, length)
-	for i := range length {
-		ones[i], positions[i] = 1, int64(i)
+	if err != nil {
+		return nil, errors.Join(err, d.free())
 	}
-	if d.session, err = d.model.sessions.of(1); err != nil {
-		return err
-	}
-	d.run().session = d.session
-	d.run().options = rawRunOptions(d.options)
-	d.run().synchronize = 0
-	if dev := d.device(); !dev.onCPU() {
-		d.run().synchronize = 1
-		if d.mover, err = dev.newMover(len(l.Past)); err != nil {
-			return err
-		}
-	}
-	d.layViews(l)
-	return d.prepareLanes()
+	return d, nil
 }
 
-// layViews lays out the views: what changes from step to step is written into
-// them later, names and types are here for good.
-func (d *Decoder) layViews(l *graph.Layout) {
-	all := view[C.dm_view](&d.views, 0, 4+len(l.Past)+len(l.Present))
-	clear(all)
-	inputs := []string{"input_ids"}
-	if l.Positions {
-		inputs = append(inputs, "position_ids")
-	}
-	if l.Mask { // last: runs of several lanes have none
-		inputs = append(inputs, "attention_mask")
-	}
-	d.inputs = d.nameViews(&all, inputs, graph.Int64)
-	if l.Positions {
-		d.position = &d.inputs[1]
-	}
-	if l.Mask {
-		d.mask = &d.inputs[len(inputs)-1]
-	}
-	d.output = d.nameViews(&all, []string{"logits"}, l.Logits)
-	d.past = d.nameViews(&all, l.Past, l.Cache)
-	d.present = d.nameViews(&all, l.Present, l.Cache)
-}
-
-// nameViews takes the first views for tensors of these names.
-func (d *Decoder) nameViews(all *[]C.dm_view, names []string, t graph.ElementType) []C.dm_view {
-	vs := (*all)[:len(names):len(names)]
-	*all = (*all)[len(names):]
-	for i, name := range names {
-		cname := C.CString(name)
-		d.names = append(d.names, cname)
-		vs[i].name, vs[i]._type = cname, C.int32_t(t)
-	}
-	return vs
-}
-
-func (d *Decoder) device() *device { return d.model.sessions.device }
-
-func (d *Decoder) run() *C.dm_run_handles { return (*C.dm_run_handles)(d.handles.data) }
+func (d *Decoder) device() *device { return d.model.session.device }
 
 // Vocab is the number of logits per position.
 func (d *Decoder) Vocab() int { return d.model.Vocab() }
 
-// Context is the number of tokens that one slot's cache can hold.
-func (d *Decoder) Context() int { return d.model.context }
+// Context is the most tokens of a sequence.
+func (d *Decoder) Context() int {
+	if n := d.caches.capacity(); n > 0 {
+		return min(n, d.model.context)
+	}
+	return d.model.context
+}
 
-// CacheBytes is the memory of one slot when it is full, see Model.
-func (d *Decoder) CacheBytes() int { return d.model.CacheBytes() }
+// Capacity is how many tokens all sequences together can hold: that of the pool
+// of cache blocks, shared blocks counted once. It is 0 where each sequence has
+// memory for a whole context of its own.
+func (d *Decoder) Capacity() int { return d.caches.capacity() }
 
-// Forward feeds tokens[i] to slots[i] after its first past[i] cached tokens, all
-// lanes the same number S >= 1. A past smaller than what was fed is the
-// rollback. The logits of lane i's token s are at [(i*S+s)*Vocab : +Vocab]; the
-// slice belongs to the decoder, outside Go's heap, and is valid until its next
-// Forward or Close. All S*Vocab logits of a lane are kept, so a long prompt is
-// better fed in pieces.
+// Alloc gives an empty cache for one sequence.
+func (d *Decoder) Alloc() (int, error) {
+	d.enter()
+	defer d.leave()
+	if d.closed {
+		return 0, fmt.Errorf("allocate a slot: %w", ErrClosed)
+	}
+	for i := range d.slots {
+		if s := &d.slots[i]; !s.used {
+			s.used, s.cached = true, 0
+			return i, nil
+		}
+	}
+	if err := d.caches.add(); err != nil {
+		return 0, fmt.Errorf("allocate a slot: %w", d.device().explain(err))
+	}
+	d.slots = append(d.slots, slot{used: true})
+	return len(d.slots) - 1, nil
+}
+
+// Free ends a sequence and gives its blocks back; its slot may be given out
+// again. Freeing a slot that is not allocated panics; after Close it does
+// nothing.
+func (d *Decoder) Free(slot int) {
+	d.enter()
+	defer d.leave()
+	if d.closed {
+		return
+	}
+	if !d.allocated(slot) {
+		panic(fmt.Sprintf("ort: free of slot %d, which is not allocated", slot))
+	}
+	d.caches.truncate(slot, 0)
+	d.slots[slot].used = false
+}
+
+// Share makes slot dst hold the first n cached tokens of slot src, and nothing
+// else: what follows them in dst is what would follow them in src, to the bit.
+// Both are allocated and differ, and n is at most what src caches. Caches in
+// blocks share them; the block that both go on writing to is copied when the
+// first of them does. After an error of the device dst is empty.
+func (d *Decoder) Share(dst, src, n int) error {
+	d.enter()
+	defer d.leave()
+	if err := d.share(dst, src, n); err != nil {
+		return fmt.Errorf("share %d tokens of slot %d with slot %d: %w", n, src, dst, err)
+	}
+	return nil
+}
+
+func (d *Decoder) share(dst, src, n int) error {
+	if d.closed {
+		return ErrClosed
+	}
+	for _, id := range []int{dst, src} {
+		if !d.allocated(id) {
+			return fmt.Errorf("slot %d is not allocated", id)
+		}
+	}
+	switch {
+	case dst == src:
+		return errors.New("they are the same")
+	case n < 0 || n > d.slots[src].cached:
+		return fmt.Errorf("%d tokens are cached", d.slots[src].cached)
+	}
+	d.slots[dst].cached = 0 // what an error leaves
+	if err := d.caches.share(dst, src, n); err != nil {
+		return d.device().explain(err)
+	}
+	d.slots[dst].cached = n
+	return nil
+}
+
+// Reserve makes room for n tokens behind the first past ones of a slot, so that
+// a Forward that feeds them there finds it. It returns false where too few
+// blocks are free, or the device has no memory left; then nothing has changed.
+// What the slot holds behind past may be lost.
+func (d *Decoder) Reserve(slot, past, n int) bool {
+	d.enter()
+	defer d.leave()
+	if d.closed || d.checkRoom(slot, past, n) != nil {
+		return false
+	}
+	ok, err := d.caches.reserve(slot, past, n)
+	if ok {
+		d.slots[slot].cached = min(d.slots[slot].cached, past)
+	}
+	return ok && err == nil
+}
+
+// Truncate forgets all but the first n tokens of a slot and gives back the
+// blocks of the others.
+func (d *Decoder) Truncate(slot, n int) {
+	d.enter()
+	defer d.leave()
+	if d.closed {
+		return
+	}
+	if !d.allocated(slot) {
+		panic(fmt.Sprintf("ort: truncate slot %d, which is not allocated", slot))
+	}
+	s := &d.slots[slot]
+	s.cached = min(s.cached, max(0, n))
+	d.caches.truncate(slot, s.cached)
+}
+
+// Forward makes one pass over some sequences, each with any number of tokens
+// from 1 on. The logits of all spans' wanted rows follow each other, in the
+// order of the spans: [sum of Rows, Vocab]. They belong to the decoder, are
+// outside Go's heap, and are valid until its next Forward or Close.
 //
-// When ctx ends, the run in progress is terminated and waited for, and the error
-// wraps ctx's. After an error each slot keeps its first past[i] tokens.
+// On the CPU, where the graph was rewritten (see Model.Ragged), a row's logits
+// depend on the sequence's tokens up to it alone, to the bit: not on the other
+// spans, on how many tokens are fed together, or on how the cache came about.
 //
-// Up to Model.Lanes slots share one run. The first Forward of so many makes the
-// session for it, which takes a while and which ctx does not interrupt.
-func (d *Decoder) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.device().lock()
-	defer d.device().unlock()
-	logits, err := d.forward(ctx, slots, past, tokens)
+// When ctx ends, the pass in progress is terminated and waited for, and the
+// error wraps ctx's. After an error each slot keeps its first Past tokens.
+func (d *Decoder) Forward(ctx context.Context, spans []Span) ([]float32, error) {
+	d.enter()
+	defer d.leave()
+	logits, err := d.forward(ctx, spans)
 	if err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
 	return logits, nil
 }
 
-func (d *Decoder) forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
-	if err := d.check(slots, past, tokens); err != nil {
+func (d *Decoder) forward(ctx context.Context, spans []Span) ([]float32, error) {
+	rows, err := d.check(spans)
+	if err != nil {
 		return nil, err
 	}
 	if err := d.cancel.arm(ctx); err != nil {
 		return nil, err
 	}
-	n, lanes := len(tokens[0]), d.model.Lanes()
-	perLane := n * d.Vocab()
-	if err := d.reserve(len(slots), n); err != nil {
-		return nil, err
-	}
-	for from := 0; from < len(slots); from += lanes {
-		to := min(from+lanes, len(slots))
-		var err error
-		if to-from == 1 {
-			err = d.lane(d.slots[slots[from]], past[from], tokens[from], from*perLane)
-		} else {
-			err = d.together(slots[from:to], past[from:to], tokens[from:to], from*perLane)
-		}
+	for i := range spans {
+		s := &spans[i]
+		d.slots[s.Slot].cached = min(d.slots[s.Slot].cached, s.Past)
+		ok, err := d.caches.reserve(s.Slot, s.Past, len(s.Tokens))
 		if err != nil {
-			switch {
-			case ctx.Err() != nil:
-				return nil, ctx.Err()
-			case d.closing.Load():
-				return nil, ErrClosed
-			}
-			return nil, fmt.Errorf("%d tokens after %v in slots %v: %w", n, past[from:to], slots[from:to], d.device().explain(err))
+			return nil, d.device().explain(err)
+		}
+		if !ok {
+			return nil, fmt.Errorf("slot %d: %d tokens after %d: %w: all slots together hold %d tokens", s.Slot, len(s.Tokens), s.Past, ErrNoBlocks, d.Capacity())
 		}
 	}
-	return d.float32s(len(slots) * perLane), nil
-}
-
-// check refuses what the engine, or the model, would answer with garbage.
-func (d *Decoder) check(slots, past []int, tokens [][]int32) error {
-	if d.closed {
-		return ErrClosed
-	}
-	if len(slots) == 0 || len(past) != len(slots) || len(tokens) != len(slots) {
-		return fmt.Errorf("%d slots, %d pasts and %d token lists: want one of each per lane", len(slots), len(past), len(tokens))
-	}
-	s := len(tokens[0])
-	if s == 0 {
-		return errors.New("no tokens")
-	}
-	d.round++
-	for i, id := range slots {
-		if !d.allocated(id) {
-			return fmt.Errorf("slot %d is not allocated", id)
-		}
-		slot := d.slots[id]
+	logits, err := d.caches.forward(spans, rows)
+	if err != nil {
 		switch {
-		case slot.seen == d.round:
-			return fmt.Errorf("slot %d is named twice", id)
-		case len(tokens[i]) != s:
-			return fmt.Errorf("lane %d feeds %d tokens and lane 0 feeds %d: want the same", i, len(tokens[i]), s)
-		case past[i] < 0 || past[i] > slot.cached:
-			return fmt.Errorf("slot %d: past %d, but %d tokens are cached", id, past[i], slot.cached)
-		case past[i]+s > d.Context():
-			return fmt.Errorf("slot %d: %d tokens after %d: %w: it holds %d", id, s, past[i], ErrContextFull, d.Context())
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case d.closing.Load():
+			return nil, ErrClosed
 		}
-		slot.seen = d.round
-		for _, t := range tokens[i] {
+		return nil, fmt.Errorf("a pass over %d sequences: %w", len(spans), d.device().explain(err))
+	}
+	for i := range spans {
+		d.slots[spans[i].Slot].cached = spans[i].Past + len(spans[i].Tokens)
+	}
+	return logits, nil
+}
+
+// check refuses what the engine, or the model, would answer with garbage, and
+// counts the rows that are wanted.
+func (d *Decoder) check(spans []Span) (rows int, err error) {
+	if d.closed {
+		return 0, ErrClosed
+	}
+	if len(spans) == 0 {
+		return 0, errors.New("no spans")
+	}
+	d.pass++
+	for i := range spans {
+		s := &spans[i]
+		if err := d.checkRoom(s.Slot, s.Past, len(s.Tokens)); err != nil {
+			return 0, err
+		}
+		slot := &d.slots[s.Slot]
+		switch {
+		case len(s.Tokens) == 0:
+			return 0, fmt.Errorf("slot %d: no tokens", s.Slot)
+		case slot.seen == d.pass:
+			return 0, fmt.Errorf("slot %d is named twice", s.Slot)
+		case s.Rows < 0 || s.Rows > len(s.Tokens):
+			return 0, fmt.Errorf("slot %d: %d rows of %d tokens", s.Slot, s.Rows, len(s.Tokens))
+		}
+		slot.seen = d.pass
+		for _, t := range s.Tokens {
 			if t < 0 || int(t) >= d.Vocab() {
-				return fmt.Errorf("slot %d: token %d is outside the vocabulary of %d", id, t, d.Vocab())
+				return 0, fmt.Errorf("slot %d: token %d is outside the vocabulary of %d", s.Slot, t, d.Vocab())
 			}
 		}
+		rows += s.Rows
+	}
+	return rows, nil
+}
+
+// checkRoom refuses a place in a slot that does not exist.
+func (d *Decoder) checkRoom(slot, past, n int) error {
+	if !d.allocated(slot) {
+		return fmt.Errorf("slot %d is not allocated", slot)
+	}
+	switch cached := d.slots[slot].cached; {
+	case past < 0 || past > cached:
+		return fmt.Errorf("slot %d: past %d, but %d tokens are cached", slot, past, cached)
+	case n < 0 || past+n > d.Context():
+		return fmt.Errorf("slot %d: %d tokens after %d: %w: it holds %d", slot, n, past, ErrContextFull, d.Context())
 	}
 	return nil
 }
 
-// reserve makes room for n tokens and their logits in each of some slots.
-func (d *Decoder) reserve(slots, n int) error {
-	together := n * min(slots, d.model.Lanes())
-	if err := d.grow(&d.ids, 8*max(together, d.Context())); err != nil {
-		return err
-	}
-	if d.position != nil && d.model.Lanes() > 1 {
-		if err := d.grow(&d.lanes.positions, 8*together); err != nil {
-			return err
-		}
-	}
-	all, logits := slots*n*d.Vocab(), d.model.bundle.layout.Logits
-	if err := d.grow(&d.logits, all*logits.Size()); err != nil || logits == graph.Float32 {
-		return err
-	}
-	return d.grow(&d.wide, all*graph.Float32.Size())
+// allocated reports whether the slot is one that Alloc gave out.
+func (d *Decoder) allocated(slot int) bool {
+	return slot >= 0 && slot < len(d.slots) && d.slots[slot].used
 }
 
-func (d *Decoder) grow(b *block, size int) (err error) {
-	if b.size >= size {
-		return nil
-	}
-	b.free()
-	*b, err = newBlock(d.runtime, nil, size)
-	return err
+// enter begins a call, leave ends it.
+func (d *Decoder) enter() {
+	d.mu.Lock()
+	d.device().lock()
 }
 
-// lane runs one slot and writes its logits from element off on.
-func (d *Decoder) lane(s *slot, past int, tokens []int32, off int) error {
-	n := len(tokens)
-	ids := view[int64](&d.ids, 0, n)
-	for i, t := range tokens {
-		ids[i] = int64(t)
-	}
-	setView(&d.inputs[0], d.ids.data, 8, 1, n)
-	if d.mask != nil {
-		setView(d.mask, d.ones.data, 8, 1, past+n)
-	}
-	if d.position != nil {
-		setView(d.position, d.positions.at(8*past), 8, 1, n)
-	}
-	size := d.model.bundle.layout.Logits.Size()
-	setView(&d.output[0], d.logits.at(off*size), size, 1, n, d.Vocab())
-
-	s.cached = min(s.cached, past)
-	if err := s.cache.feed(past, n); err != nil {
-		return err
-	}
-	run := d.run()
-	run.session, run.binding = d.session, s.binding
-	if err := goError(C.dm_forward(d.runtime, run, &d.inputs[0], C.size_t(len(d.inputs)), &d.output[0], 1)); err != nil {
-		return err
-	}
-	s.cache.fed()
-	s.cached = past + n
-	return nil
-}
-
-// setView points a view at row-major data of the given shape.
-func setView(v *C.dm_view, data unsafe.Pointer, elem int, shape ...int) {
-	v.data = data
-	v.rank = C.size_t(len(shape))
-	bytes := elem
-	for i, n := range shape {
-		v.shape[i] = C.int64_t(n)
-		bytes *= n
-	}
-	v.bytes = C.size_t(bytes)
-}
-
-// float32s are the first n logits.
-func (d *Decoder) float32s(n int) []float32 {
-	t := d.model.bundle.layout.Logits
-	if t == graph.Float32 {
-		return view[float32](&d.logits, 0, n)
-	}
-	widen(d.wide.data, d.logits.data, n, t)
-	return view[float32](&d.wide, 0, n)
+func (d *Decoder) leave() {
+	d.device().unlock()
+	d.mu.Unlock()
 }
 
 // Close terminates a Forward that is running, waits for it, and frees the
-// slots. Closing twice is harmless.
+// caches. Closing twice is harmless.
 func (d *Decoder) Close() error {
 	d.closing.Store(true)
 	d.cancel.close()
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.enter()
+	defer d.leave()
 	if d.closed {
 		return nil
 	}
 	d.closed = true
-	d.device().lock()
-	defer d.device().unlock()
 	return d.free()
 }
 
-// free releases what newDecoder and Alloc made, bindings before the memory that
-// is bound, the session last.
+// free releases the caches and then the session.
 func (d *Decoder) free() error {
 	var err error
 	if d.options != nil {
 		err = errors.Join(d.cancel.disarm(), d.options.Destroy())
 	}
-	d.lanes.free(d.runtime)
-	for _, s := range d.slots {
-		s.free(d.runtime)
+	if d.caches != nil {
+		d.caches.free()
 	}
 	d.slots = nil
-	if d.mover != nil {
-		d.mover.free()
-	}
-	for _, b := range []*block{&d.handles, &d.ids, &d.ones, &d.positions, &d.views, &d.logits, &d.wide} {
-		b.free()
-	}
-	for _, name := range d.names {
-		C.free(unsafe.Pointer(name))
-	}
-	d.names = nil
 	return errors.Join(err, d.model.release())
 }

@@ -19,7 +19,15 @@ var _ interface {
 	Context() int
 	Alloc() (slot int, err error)
 	Free(slot int)
-	Forward(ctx context.Context, slots []int, past []int, tokens [][]int32) ([]float32, error)
+	Share(dst, src, n int) error
+	Reserve(slot, past, n int) bool
+	Truncate(slot, n int)
+	Capacity() int
+	Forward(ctx context.Context, spans []struct {
+		Slot, Past int
+		Tokens     []int32
+		Rows       int
+	}) ([]float32, error)
 	Close() error
 } = (*Decoder)(nil)
 
@@ -153,7 +161,7 @@ func TestSlotsDoNotDisturb(t *testing.T) {
 			}
 			if step == 1 {
 				for i := range order {
-					logits, err := d.Forward(context.Background(), lanes[i:i+1], past[:1], tokens[i:i+1])
+					logits, err := d.Forward(context.Background(), whole(lanes[i:i+1], past[:1], tokens[i:i+1]))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -161,7 +169,7 @@ func TestSlotsDoNotDisturb(t *testing.T) {
 				}
 				continue
 			}
-			logits, err := d.Forward(context.Background(), lanes, past, tokens)
+			logits, err := d.Forward(context.Background(), whole(lanes, past, tokens))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +203,7 @@ func TestDecodersShareAModel(t *testing.T) {
 			s := sequenceT(t, decoderT(t, m))
 			wg.Go(func() {
 				for i, logits := range want {
-					got, err := s.d.Forward(context.Background(), []int{s.slot}, []int{3 * i}, [][]int32{tokens[3*i : 3*i+3]})
+					got, err := s.d.Forward(context.Background(), whole([]int{s.slot}, []int{3 * i}, [][]int32{tokens[3*i : 3*i+3]}))
 					if err != nil {
 						t.Error(err)
 						return
@@ -212,7 +220,7 @@ func TestForwardRefuses(t *testing.T) {
 	for _, name := range []string{"gqa", "growing"} {
 		m := loadT(t, modelDir(name), Options{Context: 16})
 		d := decoderT(t, m)
-		a, b := sequenceT(t, d), sequenceT(t, d)
+		a := sequenceT(t, d)
 		freed := sequenceT(t, d)
 		d.Free(freed.slot)
 		want := a.feed(0, 1, 2, 3, 4)
@@ -224,10 +232,8 @@ func TestForwardRefuses(t *testing.T) {
 			tokens [][]int32
 			want   string
 		}{
-			{"no lanes", nil, nil, nil, "0 slots"},
-			{"lists of different length", []int{a.slot}, []int{0, 1}, ids([]int32{1}), "1 slots, 2 pasts and 1 token lists"},
+			{"no spans", nil, nil, nil, "no spans"},
 			{"no tokens", []int{a.slot}, []int{0}, ids([]int32{}), "no tokens"},
-			{"lanes of different length", []int{a.slot, b.slot}, []int{0, 0}, ids([]int32{1}, []int32{1, 2}), "lane 1 feeds 2 tokens"},
 			{"slot twice", []int{a.slot, a.slot}, []int{0, 0}, ids([]int32{1}, []int32{1}), "named twice"},
 			{"unknown slot", []int{7}, []int{0}, ids([]int32{1}), "slot 7 is not allocated"},
 			{"negative slot", []int{-1}, []int{0}, ids([]int32{1}), "slot -1 is not allocated"},
@@ -239,7 +245,7 @@ func TestForwardRefuses(t *testing.T) {
 			{"negative token", []int{a.slot}, []int{4}, ids([]int32{-1}), "token -1 is outside"},
 		} {
 			t.Run(name+"/"+c.name, func(t *testing.T) {
-				_, err := d.Forward(context.Background(), c.slots, c.past, c.tokens)
+				_, err := d.Forward(context.Background(), whole(c.slots, c.past, c.tokens))
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "forward: ") {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
@@ -271,9 +277,9 @@ func TestStepsAllocateNothing(t *testing.T) {
 		s.feed(0, 1, 2, 3)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		slots, past, tokens := []int{s.slot}, []int{3}, [][]int32{{4, 5, 6, 7, 8}}
+		spans := whole([]int{s.slot}, []int{3}, [][]int32{{4, 5, 6, 7, 8}})
 		n := testing.AllocsPerRun(50, func() {
-			if _, err := s.d.Forward(ctx, slots, past, tokens); err != nil {
+			if _, err := s.d.Forward(ctx, spans); err != nil {
 				t.Fatal(err)
 			}
 		})

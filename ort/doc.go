@@ -2,48 +2,45 @@
 // (a folder with an exported model), sessions, and KV caches that can be rolled
 // back, which is what speculative sampling asks of an engine.
 //
-//	Init       loads the library, once per process   (runtime.go, shim.c)
+//	Init       loads the library, once per process    (runtime.go, shim.c)
 //	OpenBundle reads a model folder, no runtime needed (bundle.go, ort/graph)
-//	Details    says what is in it                     (bundle_details.go)
-//	Load       makes the session: one copy of weights (model.go, sessions.go)
-//	NewDecoder makes caches and bindings over it      (decoder.go, slots.go)
+//	Details    says what is in it                      (bundle_details.go)
+//	Load       rewrites the graph, packs its matrices
+//	           and makes the session                   (model.go, session.go, matrices.go)
+//	NewDecoder makes caches over it                    (decoder.go)
 //
-// ONNX files are read and rewritten by package graph, which needs no runtime.
+// # Passes
+//
+// A Decoder makes passes over spans: each says for one sequence how many cached
+// tokens count, which tokens follow them, and after how many of the last of them
+// logits are wanted. Saying fewer cached tokens than there are is the rollback.
+//
+// On the CPU, ort/graph rewrites the exporter's graph so that one run takes all
+// spans, and session.go makes a session of it in which our operators (operators.c)
+// call our kernels (ort/kernels):
+//
+//   - The tokens of all spans are one packed row; nothing is padded or fed twice.
+//     The head of the model computes the wanted rows only.
+//   - Attention is one operator a layer, over a cache in blocks (paged.go,
+//     blocks.go): a pool of blocks, a table of blocks for each sequence,
+//     reference counts, and copy on write. Sequences that begin alike share
+//     blocks, and a decoder takes any number of sequences with one session.
+//   - Matrices of 4 and 8 bits and of float32 are packed once when the model is
+//     loaded, for our kernels. What they do not take stays with ONNX Runtime.
+//   - A row's logits depend on its own tokens alone, to the bit: not on the other
+//     spans, on how many tokens are fed together, or on which blocks hold the
+//     cache. The self-test demands it of every model.
+//
+// A graph that cannot be rewritten runs as it is, one sequence after another, in
+// caches for a whole context each (solo.go); Model.Ragged says why. Then results
+// are the same within rounding.
 //
 // # Contracts
 //
-// What a graph does with its cache is read from the graph (graph.ReadLayout),
-// never configured. A GQA graph (onnxruntime-genai's model builder) appends to one
-// buffer of full length in place (gqa.go); a growing graph (Optimum's
-// text-generation-with-past) returns a longer copy (growing.go). A caller sees
-// no difference: it says how many cached tokens count, and what it feeds comes
-// after them. Saying fewer than were fed is the rollback.
-//
-// # Lanes
-//
-// GroupQueryAttention takes one sequence where several tokens follow a past, so
-// several sequences in one Forward would be several runs, each of which reads
-// all weights. With Options.Lanes above 1 the graph is rewritten (graph.Lanes):
-// attention is split into one operator per lane, with that lane's cache and
-// lengths, and all other operators work on all lanes together. On the CPU a
-// lane's logits are, to the bit, those of the sequence alone.
-//
-//   - A Forward of n slots runs on a session of exactly n lanes, which is made
-//     when n first occurs (more than Options.Lanes run in groups). Making one
-//     costs as much as some tens of steps, once; an idle lane in a larger
-//     session would cost its share of every step: with the demo's target 4 lanes
-//     took 15 to 19% longer than 3 at S = 1, 27 to 29% at S = 5 (one thread, the
-//     least of 100 times on a busy machine).
-//   - All sessions read the same weights (weights.go): external data are mapped,
-//     weights inside model.onnx that begin at an odd address are copied once,
-//     and what the kernels pack is packed once. Eight sessions of a model of
-//     400 MB of float32 took 394 MB, one alone 376 MB. Weights that a model
-//     stores in half precision, or transposes, are computed once and held twice,
-//     plain and packed.
-//   - A lane keeps the slot that was bound to it last; only one that joins is
-//     bound again, so callers had better keep the order of their slots.
-//   - Graphs of growing caches, and those that use the mask or a cache outside
-//     of attention, run lane after lane; Model.OneLane says so.
+// What a graph does with its cache is read from the graph (ort/graph), never
+// configured. As it is, a GQA graph (onnxruntime-genai's model builder) appends to
+// one buffer of full length in place (gqa.go), and a growing graph (Optimum's
+// text-generation-with-past) returns a longer copy (growing.go).
 //
 // # Devices
 //
@@ -53,13 +50,11 @@
 // bound in place, past and present; token ids, masks and lengths go in, logits
 // come out. The calls are the same:
 //
-//   - What the CPU does to a cache by moving memory - Copy, and the rollback of a
+//   - What the CPU does to a cache by moving memory - Share, and the rollback of a
 //     growing cache - a device does in a session that slices tensors (mover.go),
-//     because a device's memory may be a handle and not an address. Copy moves a
+//     because a device's memory may be a handle and not an address. Share moves a
 //     GQA cache as a whole; a growing cache goes into the other of its two sets
 //     of buffers. Both stay on the device.
-//   - With Options.Lanes above 1 all sessions share one copy of the weights there
-//     too.
 //   - A model whose cache the device's kernels would leave to the CPU is refused,
 //     with what helps; so is float32 attention on CUDA, which knows half precision
 //     only. Other operators that a device lacks run on the CPU, as ONNX Runtime

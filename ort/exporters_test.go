@@ -207,54 +207,48 @@ func (g *golden) adopt(t *testing.T, e exported, d *Decoder) {
 	}
 }
 
-// TestExportersInLanes: four sequences at different places of the text, one
+// TestExportersInCompany: four sequences at different places of the text, one
 // of them on the branch, that keep different numbers of the tokens they are
 // fed.
-func TestExportersInLanes(t *testing.T) {
+func TestExportersInCompany(t *testing.T) {
 	for _, e := range exportedModels {
-		if e.contract == graph.GQA {
-			t.Run(e.name, func(t *testing.T) { e.together(t, Options{Threads: 1}) })
-		}
+		t.Run(e.name, func(t *testing.T) { e.together(t, Options{Threads: 1}) })
 	}
 }
 
 func (e exported) together(t *testing.T, o Options) {
-	const lanes = 4
+	const sequences = 4
 	g := readGolden(t, e)
-	o.Lanes = lanes
 	m := loadT(t, exportedDir(e.name), o)
-	if m.Lanes() != lanes {
-		t.Fatalf("%d lanes: %v", m.Lanes(), m.OneLane())
-	}
 	if err := m.SelfTest(g.k + 1); err != nil {
 		t.Error(err)
 	}
 	d := decoderT(t, m)
 	g.adopt(t, e, d)
-	slots, past := make([]int, lanes), make([]int, lanes)
-	for lane, from := range []int{1, 6, 9, g.at} {
+	slots, past := make([]int, sequences), make([]int, sequences)
+	for i, from := range []int{1, 6, 9, g.at} {
 		s := sequenceT(t, d)
 		s.feed(0, g.text[:from]...)
-		slots[lane], past[lane] = s.slot, from
+		slots[i], past[i] = s.slot, from
 	}
 	for round, kept := range [][]int{{1, 5, 2, 0}, {5, 0, 3, 4}, {2, 1, 5, 1}, {0, 0, 0, 0}} {
-		steps, tokens := make([]step, lanes), make([][]int32, lanes)
-		for lane := range lanes {
-			if steps[lane] = g.on(past[lane], g.k+1); round == 0 && past[lane] == g.at {
-				steps[lane] = g.off()
+		steps, tokens := make([]step, sequences), make([][]int32, sequences)
+		for i := range sequences {
+			if steps[i] = g.on(past[i], g.k+1); round == 0 && past[i] == g.at {
+				steps[i] = g.off()
 			}
-			tokens[lane] = steps[lane].tokens
+			tokens[i] = steps[i].tokens
 		}
-		logits, err := d.Forward(t.Context(), slots, past, tokens)
+		logits, err := d.Forward(t.Context(), whole(slots, past, tokens))
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := len(logits) / lanes
-		for lane, step := range steps {
-			if off := relative(logits[lane*n:(lane+1)*n], step.want, g.vocab); !(off <= e.itself) {
-				t.Errorf("lane %d: %d tokens after %d: %.2g off, at most %.2g is allowed", lane, len(step.tokens), step.past, off, e.itself)
+		n := len(logits) / sequences
+		for i, step := range steps {
+			if off := relative(logits[i*n:(i+1)*n], step.want, g.vocab); !(off <= e.itself) {
+				t.Errorf("sequence %d: %d tokens after %d: %.2g off, at most %.2g is allowed", i, len(step.tokens), step.past, off, e.itself)
 			}
-			past[lane] += kept[lane]
+			past[i] += kept[i]
 		}
 	}
 }
@@ -278,7 +272,7 @@ func TestExportersRefused(t *testing.T) {
 		exportedDir("refused/no-verification"): "5 tokens behind 16 cannot be scored at once, so that this model cannot verify drafts; export it with GroupQueryAttention or with Optimum",
 		exportedDir("qwen3-builder-webgpu"):    "q_norm_weight / k_norm_weight inputs are not supported",
 	} {
-		m := loadT(t, name, Options{Threads: 1})
+		m := loadT(t, name, Options{Threads: 1, AsExported: true})
 		err := m.SelfTest(5)
 		if err == nil || !strings.HasPrefix(err.Error(), "self-test of "+name) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %s", name, err, want)

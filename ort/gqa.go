@@ -11,32 +11,31 @@ import "unsafe"
 // position and reads no further than the mask is long, so that a rollback needs
 // nothing: what lies behind the mask's end is overwritten before it is read.
 type gqaCache struct {
-	d       *Decoder
+	s       *solo
 	tensors []block
 }
 
-func (d *Decoder) newGQACache(s *slot) (err error) {
-	c := &gqaCache{d: d, tensors: make([]block, len(d.past))}
-	s.cache = c
-	if err := d.newTensors(c.tensors); err != nil {
-		return err
+func (s *solo) newGQACache(binding unsafe.Pointer) (soloCache, error) {
+	c := &gqaCache{s: s, tensors: make([]block, len(s.past))}
+	if err := s.newTensors(c.tensors); err != nil {
+		return c, err
 	}
-	c.view(d.past, d.present)
-	return d.bindCaches(s.binding, d.past, d.present)
+	c.view(s.past, s.present)
+	return c, s.bindCaches(binding)
 }
 
 // newTensors allocates the keys and values of all layers, each of full length,
 // where the session runs. Each has a block of its own, because a device may
 // know no addresses inside of one.
-func (d *Decoder) newTensors(to []block) (err error) {
-	size := d.model.bundle.KVHeads * d.Context() * d.row()
+func (s *solo) newTensors(to []block) (err error) {
+	size := s.model.bundle.KVHeads * s.model.context * s.row()
 	for i := range to {
-		if to[i], err = newBlock(d.runtime, d.device().memory, size); err != nil {
-			return d.device().explain(err)
+		if to[i], err = newBlock(s.runtime, s.model.session.device.memory, size); err != nil {
+			return s.model.session.device.explain(err)
 		}
 	}
-	if d.mover != nil {
-		return d.device().explain(d.clearTensors(to))
+	if s.mover != nil {
+		return s.model.session.device.explain(s.clearTensors(to))
 	}
 	return nil
 }
@@ -45,44 +44,44 @@ func (d *Decoder) newTensors(to []block) (err error) {
 // of positions, and multiply what lies behind the mask's end by a probability of
 // zero, which only finite numbers survive. It is also where a device that has
 // given out more memory than it has says so (WebGPU).
-func (d *Decoder) clearTensors(to []block) error {
-	zeros, err := newBlock(d.runtime, nil, to[0].size)
+func (s *solo) clearTensors(to []block) error {
+	zeros, err := newBlock(s.runtime, nil, to[0].size)
 	if err != nil {
 		return err
 	}
 	defer zeros.free()
 	clear(view[byte](&zeros, 0, zeros.size))
 	for i := range to {
-		d.moveTensor(i, &to[i], &zeros)
+		s.moveTensor(i, &to[i], &zeros)
 	}
-	return d.mover.move(d.Context())
+	return s.mover.move(s.model.context)
 }
 
 // moveTensor makes the mover fill a tensor of full length from another.
-func (d *Decoder) moveTensor(i int, to, from *block) {
-	d.mover.set(i, from, to, d.model.bundle.KVHeads, d.Context(), d.Context(), d.row())
+func (s *solo) moveTensor(i int, to, from *block) {
+	s.mover.set(i, from, to, s.model.bundle.KVHeads, s.model.context, s.model.context, s.row())
 }
 
 // row is the size in bytes of one head's entry of one token.
-func (d *Decoder) row() int { return d.model.bundle.HeadSize * d.model.bundle.layout.Cache.Size() }
+func (s *solo) row() int { return s.model.bundle.HeadSize * s.model.bundle.layout.Cache.Size() }
 
 // view points the views of past and present at the cache.
 func (c *gqaCache) view(past, present []C.dm_view) {
-	d, b := c.d, c.d.model.bundle
+	s, b := c.s, c.s.model.bundle
 	for i := range past {
 		for _, v := range []*C.dm_view{&past[i], &present[i]} {
-			setView(v, c.tensors[i].data, b.layout.Cache.Size(), 1, b.KVHeads, d.Context(), b.HeadSize)
+			setView(v, c.tensors[i].data, b.layout.Cache.Size(), 1, b.KVHeads, s.model.context, b.HeadSize)
 			v.memory = c.tensors[i].info()
 		}
 	}
 }
 
 // bindCaches binds the views of past and present.
-func (d *Decoder) bindCaches(binding unsafe.Pointer, past, present []C.dm_view) error {
-	if err := goError(C.dm_bind(d.runtime, binding, &past[0], C.size_t(len(past)), 0)); err != nil {
+func (s *solo) bindCaches(binding unsafe.Pointer) error {
+	if err := goError(C.dm_bind(s.runtime, binding, &s.past[0], C.size_t(len(s.past)), 0)); err != nil {
 		return err
 	}
-	return goError(C.dm_bind(d.runtime, binding, &present[0], C.size_t(len(present)), 1))
+	return goError(C.dm_bind(s.runtime, binding, &s.present[0], C.size_t(len(s.present)), 1))
 }
 
 func (c *gqaCache) feed(past, s int) error { return nil }
@@ -90,18 +89,18 @@ func (c *gqaCache) fed()                   {}
 
 // copyFrom copies the beginning of every head, on a device each buffer as a
 // whole. What lies behind the beginning does not matter: it is not read.
-func (c *gqaCache) copyFrom(src kvCache, n int) error {
-	d, from := c.d, src.(*gqaCache)
-	if d.mover != nil {
+func (c *gqaCache) copyFrom(src soloCache, n int) error {
+	s, from := c.s, src.(*gqaCache)
+	if s.mover != nil {
 		for i := range c.tensors {
-			d.moveTensor(i, &c.tensors[i], &from.tensors[i])
+			s.moveTensor(i, &c.tensors[i], &from.tensors[i])
 		}
-		return d.mover.move(d.Context())
+		return s.mover.move(s.model.context)
 	}
 	for i := range c.tensors {
-		for h := range d.model.bundle.KVHeads {
-			at := h * d.Context() * d.row()
-			copy(view[byte](&c.tensors[i], at, n*d.row()), view[byte](&from.tensors[i], at, n*d.row()))
+		for h := range s.model.bundle.KVHeads {
+			at := h * s.model.context * s.row()
+			copy(view[byte](&c.tensors[i], at, n*s.row()), view[byte](&from.tensors[i], at, n*s.row()))
 		}
 	}
 	return nil

@@ -9,7 +9,7 @@ import "unsafe"
 // length, head size] at its start, so that pages behind a short cache are never
 // touched.
 type growingCache struct {
-	d       *Decoder
+	s       *solo
 	binding unsafe.Pointer
 	tensors [2][]block
 	current int // the set that holds the past
@@ -17,33 +17,32 @@ type growingCache struct {
 	next    int // tokens in the other one once the run has succeeded
 }
 
-func (d *Decoder) newGrowingCache(s *slot) error {
-	c := &growingCache{d: d, binding: s.binding}
-	s.cache = c
+func (s *solo) newGrowingCache(binding unsafe.Pointer) (soloCache, error) {
+	c := &growingCache{s: s, binding: binding}
 	for i := range c.tensors {
-		c.tensors[i] = make([]block, len(d.past))
-		if err := d.newTensors(c.tensors[i]); err != nil {
-			return err
+		c.tensors[i] = make([]block, len(s.past))
+		if err := s.newTensors(c.tensors[i]); err != nil {
+			return c, err
 		}
 	}
-	return nil
+	return c, nil
 }
 
-func (c *growingCache) feed(past, s int) error {
+func (c *growingCache) feed(past, n int) error {
 	if err := c.truncate(past); err != nil {
 		return err
 	}
-	c.next = past + s
-	d, b := c.d, c.d.model.bundle
+	c.next = past + n
+	s, b := c.s, c.s.model.bundle
 	elem := b.layout.Cache.Size()
 	from, to := c.tensors[c.current], c.tensors[1-c.current]
-	for i := range d.past {
-		setView(&d.past[i], from[i].data, elem, 1, b.KVHeads, past, b.HeadSize)
-		d.past[i].memory = from[i].info()
-		setView(&d.present[i], to[i].data, elem, 1, b.KVHeads, past+s, b.HeadSize)
-		d.present[i].memory = to[i].info()
+	for i := range s.past {
+		setView(&s.past[i], from[i].data, elem, 1, b.KVHeads, past, b.HeadSize)
+		s.past[i].memory = from[i].info()
+		setView(&s.present[i], to[i].data, elem, 1, b.KVHeads, past+n, b.HeadSize)
+		s.present[i].memory = to[i].info()
 	}
-	return d.bindCaches(c.binding, d.past, d.present)
+	return s.bindCaches(c.binding)
 }
 
 func (c *growingCache) fed() {
@@ -56,7 +55,7 @@ func (c *growingCache) truncate(n int) error {
 	if n >= c.length {
 		return nil
 	}
-	if c.d.mover != nil {
+	if c.s.mover != nil {
 		if n > 0 {
 			if err := c.move(c, 1-c.current, n); err != nil {
 				return err
@@ -75,17 +74,17 @@ func (c *growingCache) truncate(n int) error {
 // move makes the first n tokens of src, another cache or this one, the contents
 // of a set of buffers on the device.
 func (c *growingCache) move(src *growingCache, set, n int) error {
-	d := c.d
-	for i := range d.past {
-		d.mover.set(i, &src.tensors[src.current][i], &c.tensors[set][i], d.model.bundle.KVHeads, src.length, n, d.row())
+	s := c.s
+	for i := range s.past {
+		s.mover.set(i, &src.tensors[src.current][i], &c.tensors[set][i], s.model.bundle.KVHeads, src.length, n, s.row())
 	}
-	return d.mover.move(n)
+	return s.mover.move(n)
 }
 
 // pack does the same on the CPU, into the current set.
 func (c *growingCache) pack(src *growingCache, n int) {
-	row, heads := c.d.row(), c.d.model.bundle.KVHeads
-	for i := range c.d.past {
+	row, heads := c.s.row(), c.s.model.bundle.KVHeads
+	for i := range c.s.past {
 		to, from := &c.tensors[c.current][i], &src.tensors[src.current][i]
 		for h := range heads {
 			copy(view[byte](to, h*n*row, n*row), view[byte](from, h*src.length*row, n*row))
@@ -94,10 +93,10 @@ func (c *growingCache) pack(src *growingCache, n int) {
 }
 
 // copyFrom packs the beginnings of src's heads densely.
-func (c *growingCache) copyFrom(src kvCache, n int) error {
+func (c *growingCache) copyFrom(src soloCache, n int) error {
 	from := src.(*growingCache)
 	switch {
-	case c.d.mover == nil:
+	case c.s.mover == nil:
 		c.pack(from, n)
 	case n > 0:
 		if err := c.move(from, c.current, n); err != nil {

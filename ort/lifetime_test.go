@@ -33,7 +33,7 @@ func TestCancel(t *testing.T) {
 		s := sequenceT(t, d)
 		s.feed(0, 1, 2, 3, 4, 5)
 		forward := func(ctx context.Context) error {
-			_, err := d.Forward(ctx, []int{s.slot}, []int{2}, [][]int32{{9, 9, 9}})
+			_, err := d.Forward(ctx, whole([]int{s.slot}, []int{2}, [][]int32{{9, 9, 9}}))
 			return err
 		}
 
@@ -51,7 +51,7 @@ func TestCancel(t *testing.T) {
 		}
 		cancel()
 		within(t, 10*time.Second, "the run is terminated", func() bool {
-			err := d.lane(d.slots[s.slot], 2, []int32{9}, 0)
+			_, err := d.caches.forward(whole([]int{s.slot}, []int{2}, [][]int32{{9}}), 1)
 			return err != nil && strings.Contains(err.Error(), "terminate")
 		})
 		if err := forward(armed); !errors.Is(err, context.Canceled) {
@@ -88,12 +88,7 @@ func TestCancel(t *testing.T) {
 func TestClose(t *testing.T) {
 	eachModel(t, func(t *testing.T, m *Model) {
 		before := liveBytes.Load()
-		if w := m.sessions.weights; w != nil {
-			for _, x := range w.tensors { // they go with the model
-				before -= int64(x.own.size)
-			}
-		}
-		d, err := m.NewDecoder()
+		d, err := m.NewDecoder(0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +99,7 @@ func TestClose(t *testing.T) {
 		if err := errors.Join(m.Close(), m.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.NewDecoder(); err == nil {
+		if _, err := m.NewDecoder(0); err == nil {
 			t.Error("a decoder of a closed model")
 		}
 		s.feed(3, 4)
@@ -114,7 +109,7 @@ func TestClose(t *testing.T) {
 		started := make(chan struct{})
 		wg.Go(func() {
 			for i := 0; ; i++ {
-				_, err := d.Forward(context.Background(), []int{s.slot}, []int{0}, [][]int32{{1, 2, 3, 4, 5, 6, 7, 8}})
+				_, err := d.Forward(context.Background(), whole([]int{s.slot}, []int{0}, [][]int32{{1, 2, 3, 4, 5, 6, 7, 8}}))
 				if i == 0 {
 					close(started)
 				}
@@ -158,11 +153,11 @@ func openClose(t *testing.T, cycles, margin int) {
 	}
 	live := liveBytes.Load()
 	cycle := func(i int) {
-		m, err := Load(bundles[i%len(bundles)], Options{Threads: 2, Lanes: 1 + i%2})
+		m, err := Load(bundles[i%len(bundles)], Options{Threads: 2, AsExported: i%2 == 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := m.NewDecoder()
+		d, err := m.NewDecoder(0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +292,6 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		{"device", Options{Device: "abacus"}, `device "abacus" is not known: use cpu`},
 		{"threads", Options{Threads: -1}, "-1 threads"},
-		{"lanes", Options{Lanes: -1}, "-1 lanes"},
 		{"context", Options{Context: -1}, "context of -1 tokens"},
 		{"session option", Options{SessionConfig: map[string]string{"": "1"}}, "session option =1"},
 	} {
@@ -332,20 +326,17 @@ func TestSelfTest(t *testing.T) {
 	}
 }
 
-func TestBareRun(t *testing.T) {
+func TestBarePass(t *testing.T) {
 	eachModel(t, func(t *testing.T, m *Model) {
 		for _, c := range []struct{ past, s int }{{0, 1}, {10, 1}, {10, 5}} {
-			if mean, err := m.BareRun(c.past, c.s, 10); err != nil || mean <= 0 {
+			if mean, err := m.BarePass(1, c.past, c.s, 10); err != nil || mean <= 0 {
 				t.Errorf("%d after %d: %v, %v", c.s, c.past, mean, err)
 			}
 		}
-		if mean, err := m.BareLanes(m.Lanes(), 10, 5, 10); err != nil || mean <= 0 {
-			t.Errorf("%d lanes: %v, %v", m.Lanes(), mean, err)
+		if mean, err := m.BarePass(3, 10, 5, 10); (err == nil && mean > 0) != (m.Ragged() == nil) {
+			t.Errorf("three sequences: %v, %v", mean, err)
 		}
-		if _, err := m.BareLanes(m.Lanes()+1, 10, 5, 1); err == nil {
-			t.Error("more lanes than a run takes")
-		}
-		if _, err := m.BareRun(m.Context(), 1, 1); !errors.Is(err, ErrContextFull) {
+		if _, err := m.BarePass(1, m.Context(), 1, 1); !errors.Is(err, ErrContextFull) {
 			t.Errorf("beyond the context: %v", err)
 		}
 	})

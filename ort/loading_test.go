@@ -1,7 +1,6 @@
 package ort
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,14 +45,11 @@ func loadRise(dir string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		m, err := Load(b, Options{Threads: 1, Lanes: 3})
+		m, err := Load(b, Options{Threads: 1})
 		if err != nil {
 			return 0, err
 		}
-		for n := 2; n <= 3 && err == nil; n++ {
-			_, err = m.sessions.of(n)
-		}
-		if err = errors.Join(err, m.Close()); err != nil {
+		if err = m.Close(); err != nil {
 			return 0, err
 		}
 		peak, err := peakBytes()
@@ -65,10 +61,8 @@ func loadRise(dir string) (int, error) {
 	return 0, nil
 }
 
-// TestLoadingTakesOneCopy of the weights, on the way too: making three sessions
-// of a model of 192 MB takes what its kernels pack and little more. (With a copy
-// for each session's optimizers, and the pages of the file, it took more than twice
-// as much as the file.)
+// TestLoadingTakesOneCopy of the weights, on the way too: loading a model of
+// 192 MB takes what the kernels pack and little more.
 func TestLoadingTakesOneCopy(t *testing.T) {
 	const narrow, wide, hidden = 48, 1 << 18, 32 // the layers between: six weights of 32 MB
 	dir := t.TempDir()

@@ -11,8 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/draftmill/draftmill/ort/library"
-
-	"github.com/draftmill/draftmill/ort/graph"
 )
 
 func TestMain(m *testing.M) {
@@ -82,7 +80,7 @@ func loadT(t testing.TB, dir string, o Options) *Model {
 
 func decoderT(t testing.TB, m *Model) *Decoder {
 	t.Helper()
-	d, err := m.NewDecoder()
+	d, err := m.NewDecoder(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +111,7 @@ func sequenceT(t testing.TB, d *Decoder) *sequence {
 // feed returns a copy of the logits.
 func (s *sequence) feed(past int, tokens ...int32) []float32 {
 	s.t.Helper()
-	logits, err := s.d.Forward(context.Background(), []int{s.slot}, []int{past}, [][]int32{tokens})
+	logits, err := s.d.Forward(context.Background(), whole([]int{s.slot}, []int{past}, [][]int32{tokens}))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -121,6 +119,15 @@ func (s *sequence) feed(past int, tokens ...int32) []float32 {
 		s.t.Fatalf("%d logits for %d tokens of a vocabulary of %d", len(logits), len(tokens), s.d.Vocab())
 	}
 	return slices.Clone(logits)
+}
+
+// whole are spans that want the logits of all their tokens.
+func whole(slots, past []int, tokens [][]int32) []Span {
+	spans := make([]Span, len(slots))
+	for i, slot := range slots {
+		spans[i] = Span{Slot: slot, Past: past[i], Tokens: tokens[i], Rows: len(tokens[i])}
+	}
+	return spans
 }
 
 func bitEqual(t testing.TB, what string, got, want []float32) {
@@ -146,13 +153,15 @@ func near(t testing.TB, what string, got, want []float32, tolerance float64) {
 }
 
 // eachModel runs a test on every model, with caches of the tiny ones' length,
-// and on those whose runs can take several lanes once more with three.
+// and on those whose graph is rewritten once more as they were exported.
 func eachModel(t *testing.T, f func(t *testing.T, m *Model)) {
 	t.Helper()
 	for _, name := range slices.Concat(tiny, demo) {
 		t.Run(name, func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48})) })
-		if openBundleT(t, modelDir(name)).Contract == graph.GQA {
-			t.Run(name+"/lanes", func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48, Lanes: 3})) })
+		if details, err := openBundleT(t, modelDir(name)).Details(); err != nil {
+			t.Fatal(err)
+		} else if details.Ragged == nil {
+			t.Run(name+"/exported", func(t *testing.T) { f(t, loadT(t, modelDir(name), Options{Context: 48, AsExported: true})) })
 		}
 	}
 }

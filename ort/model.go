@@ -25,14 +25,12 @@ type Options struct {
 	// ProviderOptions are options of the device's execution provider in ONNX
 	// Runtime, by their names there ("gpu_mem_limit").
 	ProviderOptions map[string]string
-	// Lanes is the most sequences that one run of the session takes; 0 means 1.
-	// A Forward over more runs several times. With more than 1 a GQA graph is
-	// rewritten (see Model.Lanes), and a session is made for each number of
-	// lanes that occurs, when it first does, all over the same weights.
-	Lanes int
-	// Context limits the tokens that a slot's cache can hold below the model's
-	// own context; 0 sets no limit. A slot's memory grows with it.
+	// Context limits the tokens of a sequence below the model's own context; 0
+	// sets no limit.
 	Context int
+	// AsExported runs the graph as the exporter wrote it, one sequence at a time,
+	// with ONNX Runtime's kernels: what the rewritten graph is compared with.
+	AsExported bool
 	// SessionConfig are further session configuration entries of ONNX Runtime,
 	// by their names there ("session.use_device_allocator_for_initializers").
 	SessionConfig map[string]string
@@ -43,10 +41,10 @@ type Options struct {
 // Model is a loaded model: the weights, shared by all decoders made from it.
 // It may be used by several goroutines.
 type Model struct {
-	bundle   *Bundle
-	context  int
-	runtime  *C.dm_runtime
-	sessions *sessions
+	bundle  *Bundle
+	context int
+	runtime *C.dm_runtime
+	session *session
 
 	mu   sync.Mutex
 	refs int // open decoders, and one for the model until Close
@@ -74,9 +72,6 @@ func load(b *Bundle, o Options) (*Model, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("%d threads: want 0 (as many as suit the model) or more", o.Threads)
 	}
-	if o.Lanes < 0 {
-		return nil, fmt.Errorf("%d lanes: want 0 (one) or more", o.Lanes)
-	}
 	if o.Context < 0 {
 		return nil, fmt.Errorf("context of %d tokens: want 0 (the model's own) or more", o.Context)
 	}
@@ -90,7 +85,7 @@ func load(b *Bundle, o Options) (*Model, error) {
 	meter := o.Progress.start("load", b.Dir, b.Bytes)
 	d.lock()
 	defer d.unlock()
-	m.sessions, err = newSessions(rt, d, b, o)
+	m.session, err = newSession(rt, d, b, o)
 	if meter.end(err); err != nil {
 		return nil, err
 	}
@@ -151,19 +146,28 @@ func (m *Model) Vocab() int { return m.bundle.Vocab }
 // Context is the number of tokens that one slot's cache can hold.
 func (m *Model) Context() int { return m.context }
 
-// Lanes is the number of sequences that one run takes: Options.Lanes where the
-// graph allows it, else 1. A graph does if GroupQueryAttention alone uses the
-// cache and attention_mask, which is what onnxruntime-genai's model builder
-// makes.
-func (m *Model) Lanes() int { return m.sessions.lanes }
+// Ragged says why a pass over several sequences is one run of the graph for each
+// of them; nil where it is one run for all.
+func (m *Model) Ragged() error { return m.session.why }
 
-// OneLane says why Lanes is less than was asked for; nil where it is not.
-func (m *Model) OneLane() error { return m.sessions.oneLane }
+// Exact says that a row's logits do not depend, to the bit, on what else is in
+// its pass or on how its tokens were cut into passes.
+func (m *Model) Exact() bool { return m.session.ragged != nil && !m.session.inexact }
+
+// WeightBytes is what a pass over one token reads of our kernels' matrices; 0
+// where the graph runs as it was exported.
+func (m *Model) WeightBytes() int {
+	if m.session.matrices == nil {
+		return 0
+	}
+	return m.session.matrices.bytes
+}
 
 // Device is Options.Device, "cpu" where that was empty.
-func (m *Model) Device() string { return m.sessions.device.name }
+func (m *Model) Device() string { return m.session.device.name }
 
-// CacheBytes is the memory of one slot when it is full, on the model's device.
+// CacheBytes is what a sequence of the whole context takes, on the model's
+// device.
 func (m *Model) CacheBytes() int { return m.bundle.CacheBytes(m.context) }
 
 // Close lets the session go; decoders that are still open keep it until they
@@ -176,8 +180,8 @@ func (m *Model) Close() error {
 	if !open {
 		return nil
 	}
-	m.sessions.device.lock()
-	defer m.sessions.device.unlock()
+	m.session.device.lock()
+	defer m.session.device.unlock()
 	return m.release()
 }
 
@@ -201,5 +205,5 @@ func (m *Model) release() error {
 	if m.refs > 0 {
 		return nil
 	}
-	return m.sessions.free()
+	return m.session.free()
 }

@@ -83,7 +83,7 @@ func (d *device) moverSession(n int) (session unsafe.Pointer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := goError(C.dm_session_new(d.runtime, unsafe.Pointer(&model[0]), C.size_t(len(model)), rawSessionOptions(options), nil, &session)); err != nil {
+	if err := goError(C.dm_session_new(d.runtime, unsafe.Pointer(&model[0]), C.size_t(len(model)), rawSessionOptions(options), &session)); err != nil {
 		return nil, err
 	}
 	d.movers[n] = session

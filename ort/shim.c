@@ -32,13 +32,8 @@ enum {
   RELEASE_IO_BINDING = 135,
   BIND_INPUT = 136,
   BIND_OUTPUT = 137,
-  ADD_INITIALIZER = 150,
-  CREATE_PACKED = 166, // CreatePrepackedWeightsContainer
-  RELEASE_PACKED = 167,
-  CREATE_SESSION_FROM_ARRAY = 169, // ...WithPrepackedWeightsContainer
   SYNCHRONIZE_INPUTS = 202,
   SYNCHRONIZE_OUTPUTS = 203,
-  ADD_EXTERNAL_INITIALIZERS = 210,
   MEMORY_DEVICE_TYPE = 225,
   SESSION_INPUT_MEMORY = 380,
 };
@@ -68,11 +63,8 @@ typedef status (*free_fn)(void *, void *);
 typedef status (*make_fn)(void **);
 typedef status (*binding_fn)(void *, void **);
 typedef status (*bind_fn)(void *, const char *, void *);
-typedef status (*share_one_fn)(void *, const char *, const void *);
-typedef status (*share_fn)(void *, const char *const *, const void *const *, size_t);
 typedef status (*session_fn)(void *, const char *, void *, void **);
 typedef status (*bytes_session_fn)(void *, const void *, size_t, void *, void **);
-typedef status (*array_session_fn)(void *, const void *, size_t, void *, void *, void **);
 typedef status (*run_fn)(void *, void *, void *);
 
 static char *failure(void *const *api, status s) {
@@ -158,39 +150,14 @@ void dm_value_free(const dm_runtime *rt, void *value) {
   ((release_fn)rt->api[RELEASE_VALUE])(value);
 }
 
-char *dm_packed_new(const dm_runtime *rt, void **out) {
-  return failure(rt->api, ((make_fn)rt->api[CREATE_PACKED])(out));
-}
-
-void dm_packed_free(const dm_runtime *rt, void *packed) {
-  ((release_fn)rt->api[RELEASE_PACKED])(packed);
-}
-
-// The optimizers see what a file holds, or a value that was given as external,
-// of which the session makes a copy; only for one that was added as shared are
-// the packed forms shared too.
-char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
-               const void *const *values, size_t given, const void *const *shared, size_t n) {
-  status s = given == 0 ? NULL : ((share_fn)rt->api[ADD_EXTERNAL_INITIALIZERS])(options, names, values, given);
-  for (size_t i = 0; s == NULL && i < n; i++) {
-    if (shared[i] == NULL) continue;
-    s = ((share_one_fn)rt->api[ADD_INITIALIZER])(options, names[i], shared[i]);
-  }
-  return failure(rt->api, s);
-}
-
 char *dm_session_open(const dm_runtime *rt, const char *path, void *options, void **out) {
   return failure(rt->api, ((session_fn)rt->api[CREATE_SESSION])(rt->env, path, options, out));
 }
 
 char *dm_session_new(const dm_runtime *rt, const void *model, size_t bytes, void *options,
-                     void *packed, void **out) {
-  if (packed == NULL) {
-    return failure(rt->api, ((bytes_session_fn)rt->api[CREATE_SESSION_FROM_BYTES])(
-                                rt->env, model, bytes, options, out));
-  }
-  return failure(rt->api, ((array_session_fn)rt->api[CREATE_SESSION_FROM_ARRAY])(
-                              rt->env, model, bytes, options, packed, out));
+                     void **out) {
+  return failure(rt->api, ((bytes_session_fn)rt->api[CREATE_SESSION_FROM_BYTES])(
+                              rt->env, model, bytes, options, out));
 }
 
 void dm_session_free(const dm_runtime *rt, void *session) {

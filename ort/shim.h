@@ -1,6 +1,6 @@
 // A thin layer over the part of ONNX Runtime's C API that the Go binding lacks:
-// memory from its allocators, tensors over that memory, sessions that share
-// their weights, I/O binding, and one call that binds and runs.
+// memory from its allocators, tensors over that memory, sessions, I/O binding,
+// and one call that binds and runs.
 //
 // The API is a struct of function pointers that only ever grows at its end, so
 // a function is named by its position in that struct (the enum in shim.c) and
@@ -69,23 +69,10 @@ char *dm_free(const dm_runtime *rt, void *allocator, void *data);
 char *dm_value_new(const dm_runtime *rt, const dm_view *view, void **out);
 void dm_value_free(const dm_runtime *rt, void *value);
 
-// A container of weights in the kernels' own layout, which sessions share. It
-// outlives them.
-char *dm_packed_new(const dm_runtime *rt, void **out);
-void dm_packed_free(const dm_runtime *rt, void *packed);
-
-// Makes the session take its initializers of these names from these values,
-// which outlive it. In the model they are external data, the first given ones of
-// no file: their values, on the CPU, are for the optimizers to see. shared are
-// the same where the session runs, or NULL where it makes a copy of its own.
-char *dm_share(const dm_runtime *rt, void *options, const char *const *names,
-               const void *const *values, size_t given, const void *const *shared, size_t n);
-
-// A session of the model at path, or one of the model in these bytes that
-// shares what is packed (NULL: nothing).
+// A session of the model at path, or one of the model in these bytes.
 char *dm_session_open(const dm_runtime *rt, const char *path, void *options, void **out);
 char *dm_session_new(const dm_runtime *rt, const void *model, size_t bytes, void *options,
-                     void *packed, void **out);
+                     void **out);
 void dm_session_free(const dm_runtime *rt, void *session);
 
 // Gives freed memory back to the system, where the C library keeps it.

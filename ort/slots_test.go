@@ -9,7 +9,7 @@ import (
 
 // TestCopy: what continues a copy is, to the bit, what continues the original,
 // and the original goes on as if there were no copies.
-func TestCopy(t *testing.T) {
+func TestShare(t *testing.T) {
 	eachModel(t, func(t *testing.T, m *Model) {
 		d := decoderT(t, m)
 		src, clean := sequenceT(t, d), sequenceT(t, d)
@@ -21,7 +21,7 @@ func TestCopy(t *testing.T) {
 			if c.dirt > 0 { // what dst held before leaves no trace
 				dst.feed(0, other[:c.dirt]...)
 			}
-			if err := d.Copy(dst.slot, src.slot, c.n); err != nil {
+			if err := d.Share(dst.slot, src.slot, c.n); err != nil {
 				t.Fatal(err)
 			}
 			reference := sequenceT(t, d)
@@ -37,7 +37,7 @@ func TestCopy(t *testing.T) {
 		}
 		// A copy of a copy, in both directions.
 		dst := sequenceT(t, d)
-		if err := errors.Join(d.Copy(dst.slot, src.slot, 20), d.Copy(src.slot, dst.slot, 20)); err != nil {
+		if err := errors.Join(d.Share(dst.slot, src.slot, 20), d.Share(src.slot, dst.slot, 20)); err != nil {
 			t.Fatal(err)
 		}
 		bitEqual(t, "the original", src.feed(20, tokens[20:25]...), clean.feed(20, tokens[20:25]...))
@@ -55,40 +55,22 @@ func TestCopy(t *testing.T) {
 			{-1, src.slot, 3, "slot -1 is not allocated"},
 			{dst.slot, 99, 3, "slot 99 is not allocated"},
 		} {
-			if err := d.Copy(c.dst, c.src, c.n); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "copy ") {
-				t.Errorf("copy of %d tokens from %d to %d: got %v, want %q", c.n, c.src, c.dst, err, c.want)
+			if err := d.Share(c.dst, c.src, c.n); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "share ") {
+				t.Errorf("share of %d tokens from %d to %d: got %v, want %q", c.n, c.src, c.dst, err, c.want)
 			}
 		}
 		bitEqual(t, "after refusals", dst.feed(20, tokens[20:25]...), src.feed(20, tokens[20:25]...))
 		if n := testing.AllocsPerRun(50, func() {
-			if err := d.Copy(dst.slot, src.slot, 25); err != nil {
+			if err := d.Share(dst.slot, src.slot, 25); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
 			t.Errorf("%v allocations per copy", n)
 		}
-		if err := errors.Join(d.Close(), d.Copy(dst.slot, src.slot, 1)); !errors.Is(err, ErrClosed) {
+		if err := errors.Join(d.Close(), d.Share(dst.slot, src.slot, 1)); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: got %v", err)
 		}
 	})
-}
-
-// TestCopyBetweenLanes: copies are made and continued in runs of several lanes.
-func TestCopyBetweenLanes(t *testing.T) {
-	for _, name := range gqaModels {
-		d := decoderT(t, loadT(t, modelDir(name), Options{Lanes: 3}))
-		reference := decoderT(t, loadT(t, modelDir(name), Options{}))
-		pairs := newPairs(t, d, reference, 3)
-		feedPairs(t, d, pairs, 4)
-		for _, p := range pairs[1:] {
-			if err := errors.Join(d.Copy(p.lane, pairs[0].lane, 5), reference.Copy(p.alone.slot, pairs[0].alone.slot, 5)); err != nil {
-				t.Fatal(err)
-			}
-			p.past = 5
-		}
-		feedPairs(t, d, pairs, 3)
-		feedPairs(t, d, pairs[1:], 1)
-	}
 }
 
 func TestDefaultThreads(t *testing.T) {
@@ -99,8 +81,5 @@ func TestDefaultThreads(t *testing.T) {
 		if got := defaultThreads(c.bytes); got != c.want {
 			t.Errorf("%d bytes: %d threads, want %d", c.bytes, got, c.want)
 		}
-	}
-	if m := loadT(t, modelDir("gqa"), Options{}); m.sessions.options.Threads != 1 {
-		t.Errorf("a tiny model runs on %d threads", m.sessions.options.Threads)
 	}
 }

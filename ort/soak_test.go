@@ -17,28 +17,27 @@ var (
 // TestSoakOpenClose is TestOpenCloseStaysFlat at length.
 func TestSoakOpenClose(t *testing.T) { openClose(t, *soakCycles, 16<<20) }
 
-// TestSoakPlay plays the game of lanes for a while, with models that stay and
+// TestSoakPlay plays the game of company for a while, with models that stay and
 // decoders that come and go. Memory does not grow and no logit is ever another.
 func TestSoakPlay(t *testing.T) {
-	type table struct{ lanes, alone *Model }
-	var tables []table
+	var models []*Model
 	for _, name := range tiny {
-		tables = append(tables, table{loadT(t, modelDir(name), Options{Lanes: 4}), loadT(t, modelDir(name), Options{})})
+		models = append(models, loadT(t, modelDir(name), Options{Context: 48}))
 	}
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	game := func() {
-		x := tables[r.IntN(len(tables))]
-		d, err := x.lanes.NewDecoder()
+		m := models[r.IntN(len(models))]
+		d, err := m.NewDecoder(0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		reference, err := x.alone.NewDecoder()
+		reference, err := m.NewDecoder(0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer reference.Close()
-		playLanes(t, d, reference, r, 60)
+		playCompany(t, d, reference, r, 60)
 	}
 	for range 100 {
 		game()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/draftmill/draftmill/pipeline/engine"
-	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -17,6 +16,7 @@ import (
 // lane its own prompt again and again, so that prefill is paid once, before the
 // clock starts.
 type run struct {
+	bench   *bench
 	engine  *engine.Engine
 	target  *counter
 	started int
@@ -42,15 +42,12 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 	}
 	defer func() { err = errors.Join(err, done()) }()
 
-	if err := b.makeSessions(precision, settings); err != nil {
-		return nil, err
-	}
 	for range 4 {
 		if err := r.step(ctx); err != nil {
 			return nil, err
 		}
 	}
-	*r = run{engine: r.engine, target: r.target, started: r.started, prompts: r.prompts, seed: r.seed}
+	*r = run{bench: b, engine: r.engine, target: r.target, started: r.started, prompts: r.prompts, seed: r.seed}
 	began := time.Now()
 	for time.Since(began) < time.Duration(seconds)*time.Second {
 		if err := r.step(ctx); err != nil {
@@ -71,28 +68,6 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 	}, nil
 }
 
-// makeSessions runs every number of lanes once: sequences that end together
-// leave fewer of them for a loop, and the session for that many is made when it
-// is first needed.
-func (b *bench) makeSessions(precision string, s engine.Settings) error {
-	models := []string{"target-" + precision}
-	if s.K > 0 {
-		models = append(models, "draft-"+precision)
-	}
-	for _, name := range models {
-		o, err := b.open(name)
-		if err != nil {
-			return err
-		}
-		for ; o.lanes < s.Lanes; o.lanes++ {
-			if _, err := o.model.BareLanes(o.lanes+1, 1, 1, 1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // parse reads what a request says of how to decode.
 func parse(k, lanes, how string) (s engine.Settings, err error) {
 	if k == "auto" {
@@ -111,6 +86,8 @@ func parse(k, lanes, how string) (s engine.Settings, err error) {
 		s.Sampling.Temperature = 1
 	case "top50":
 		s.Sampling.Temperature, s.Sampling.TopK = 1, 50
+	case "nucleus":
+		s.Sampling.Temperature, s.Sampling.TopP = 0.8, 0.95
 	default:
 		return s, fmt.Errorf("sampling %q", how)
 	}
@@ -135,13 +112,13 @@ func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := target.model.NewDecoder()
+	t, err := target.model.NewDecoder(0)
 	if err != nil {
 		return nil, nil, err
 	}
 	closers = append(closers, t.Close)
 	b.runs++
-	r := &run{target: &counter{Decoder: lockstep.New(t, s.K > 0)}, seed: b.runs}
+	r := &run{bench: b, target: &counter{Decoder: t}, seed: b.runs}
 	for lane := range s.Lanes {
 		r.prompts = append(r.prompts, lane)
 	}
@@ -151,12 +128,12 @@ func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings)
 		if err != nil {
 			return nil, nil, err
 		}
-		d, err := draft.model.NewDecoder()
+		d, err := draft.model.NewDecoder(0)
 		if err != nil {
 			return nil, nil, err
 		}
 		closers = append(closers, d.Close)
-		pair.Draft = lockstep.New(d, false)
+		pair.Draft = d
 	}
 	if r.engine, err = engine.New(ctx, pair, s); err != nil {
 		return nil, nil, err
@@ -171,7 +148,7 @@ func (r *run) step(ctx context.Context) error {
 		number := r.prompts[0]
 		r.prompts = r.prompts[1:]
 		request := engine.Request{
-			Prompt: prompt(number, promptTokens, r.target.Vocab()), Limit: newTokens,
+			Prompt: r.bench.prompt(number, promptTokens, r.target.Vocab()), Limit: newTokens,
 			Coins: spec.Coins{Seed: r.seed, Row: uint64(r.started)},
 			Loop:  r.count,
 			Done: func(s *engine.Sequence) error {
@@ -212,8 +189,8 @@ type counter struct {
 
 // Forward implements engine.Decoder.
 func (c *counter) Forward(ctx context.Context, spans []engine.Span) ([]float32, error) {
-	for _, span := range spans {
-		c.fed += max(0, min(span.Past+len(span.Tokens), c.prompt)-span.Past)
+	for i := range spans {
+		c.fed += max(0, min(spans[i].Past+len(spans[i].Tokens), c.prompt)-spans[i].Past)
 	}
 	return c.Decoder.Forward(ctx, spans)
 }
@@ -233,7 +210,7 @@ func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[str
 	requests := make([]engine.Request, n)
 	for i := range requests {
 		requests[i] = engine.Request{
-			Prompt: prompt(0, length, r.target.Vocab()), Limit: 16, Coins: spec.Coins{Seed: 1, Sample: uint32(i)},
+			Prompt: b.prompt(0, length, r.target.Vocab()), Limit: 16, Coins: spec.Coins{Seed: 1, Sample: uint32(i)},
 			Done: func(s *engine.Sequence) error { spent += s.Prefill; return s.Err },
 		}
 	}
@@ -248,6 +225,6 @@ func (b *bench) greedy(ctx context.Context, precision string) (_ map[string]any,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	tokens, err := r.engine.Draw(ctx, prompt(0, promptTokens, r.target.Vocab()), spec.Coins{}, 32)
+	tokens, err := r.engine.Draw(ctx, b.prompt(0, promptTokens, r.target.Vocab()), spec.Coins{}, 32)
 	return map[string]any{"tokens": tokens}, err
 }

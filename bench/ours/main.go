@@ -7,8 +7,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,17 +26,17 @@ const (
 	promptTokens = 96
 	newTokens    = 64
 	past         = promptTokens + newTokens/2
-	capacity     = 512
+	capacity     = 1024
 )
 
 func main() {
 	pair := flag.String("pair", "", "folder that make_pair.py wrote")
 	threads := flag.Int("threads", 2, "threads of a run of the target")
 	draft := flag.Int("draft-threads", 2, "threads of a run of the draft")
-	lanes := flag.Int("lanes", 16, "most lanes of a run")
+	exported := flag.Bool("exported", false, "run the graphs as they were exported, with ONNX Runtime's kernels")
 	session := flag.String("session", "", "session options, key=value,key=value")
 	flag.Parse()
-	options := ort.Options{Threads: *threads, Lanes: *lanes, Context: capacity, SessionConfig: map[string]string{}}
+	options := ort.Options{Threads: *threads, AsExported: *exported, Context: capacity, SessionConfig: map[string]string{}}
 	for _, entry := range strings.FieldsFunc(*session, func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(entry, "=")
 		options.SessionConfig[key] = value
@@ -55,6 +57,9 @@ func serve(pair string, options ort.Options, draft int) (err error) {
 		return err
 	}
 	b := &bench{pair: pair, options: options, draft: draft, models: map[string]*opened{}}
+	if err := b.readPrompts(); err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	out, in := json.NewEncoder(os.Stdout), bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -73,7 +78,6 @@ func serve(pair string, options ort.Options, draft int) (err error) {
 type opened struct {
 	model *ort.Model
 	tok   *tokenize.Tokenizer
-	lanes int // sessions were made for up to so many
 }
 
 // bench is what is open.
@@ -82,7 +86,20 @@ type bench struct {
 	options ort.Options
 	draft   int // threads of its runs
 	models  map[string]*opened
-	runs    uint64 // each draws with coins of its own
+	runs    uint64 // each draws with uniforms of its own
+	texts   [][]int32
+}
+
+// readPrompts takes the prompts from the pair's folder, where it has some.
+func (b *bench) readPrompts() error {
+	data, err := os.ReadFile(filepath.Join(b.pair, "prompts.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, &b.texts)
 }
 
 // open loads the model of this name, "target-fp32" or the like.
@@ -117,7 +134,7 @@ func (b *bench) close() (err error) {
 	return err
 }
 
-var errUsage = errors.New("want: info | greedy PRECISION | pass MODEL LANES S | decode PRECISION K LANES greedy|sample|top50 SECONDS | prefill PRECISION N")
+var errUsage = errors.New("want: info | greedy PRECISION | pass MODEL LANES S | decode PRECISION K LANES greedy|sample|top50|nucleus SECONDS | prefill PRECISION N | feed PRECISION TOKENS")
 
 // answer measures what one line asks for.
 func (b *bench) answer(ctx context.Context, words []string) (map[string]any, error) {
@@ -133,6 +150,8 @@ func (b *bench) answer(ctx context.Context, words []string) (map[string]any, err
 		return b.decode(ctx, a.word(), a.word(), a.word(), a.word(), a.number())
 	case "prefill":
 		return b.prefill(ctx, a.word(), a.number())
+	case "feed":
+		return b.feed(ctx, a.word(), a.number())
 	default:
 		return nil, errUsage
 	}
@@ -158,27 +177,69 @@ func (a *arguments) number() int {
 	return n
 }
 
-// pass is the time of one bare run of the model, "target-fp32" or the like,
-// that feeds s tokens in each of some lanes.
-func (b *bench) pass(name string, lanes, s int) (map[string]any, error) {
+// pass is the time of one bare pass of the model, "target-fp32" or the like,
+// that feeds s tokens to each of some sequences.
+func (b *bench) pass(name string, sequences, s int) (map[string]any, error) {
 	o, err := b.open(name)
 	if err != nil {
 		return nil, err
 	}
 	const probe = 3
-	one, err := o.model.BareLanes(lanes, past, s, probe)
+	one, err := o.model.BarePass(sequences, past, s, probe)
 	if err != nil {
 		return nil, err
 	}
 	n := max(probe, int(700*time.Millisecond/one))
-	mean, err := o.model.BareLanes(lanes, past, s, n)
-	return map[string]any{"ms": milliseconds(mean)}, err
+	mean, err := o.model.BarePass(sequences, past, s, n)
+	return map[string]any{"ms": milliseconds(mean), "weight_bytes": o.model.WeightBytes()}, err
+}
+
+// feed is the time that prefilling one prompt of n tokens takes, in the chunks
+// of an engine's passes; the median of three.
+func (b *bench) feed(ctx context.Context, precision string, n int) (_ map[string]any, err error) {
+	o, err := b.open("target-" + precision)
+	if err != nil {
+		return nil, err
+	}
+	d, err := o.model.NewDecoder(0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	slot, err := d.Alloc()
+	if err != nil {
+		return nil, err
+	}
+	const chunk = 256
+	var times []time.Duration
+	for number := range 3 {
+		text := b.prompt(number, n, d.Vocab())
+		began := time.Now()
+		for from := 0; from < n; from += chunk {
+			to := min(from+chunk, n)
+			rows := 0
+			if to == n {
+				rows = 1
+			}
+			if _, err := d.Forward(ctx, []ort.Span{{Slot: slot, Past: from, Tokens: text[from:to], Rows: rows}}); err != nil {
+				return nil, err
+			}
+		}
+		times = append(times, time.Since(began))
+	}
+	slices.Sort(times)
+	return map[string]any{"tokens": n, "ms": milliseconds(times[1])}, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// prompt is the tokens that every system decodes from, one list for each number.
-func prompt(number, n, vocab int) []int32 {
+// prompt is the n tokens that every system decodes from, one list for each
+// number: those of the pair's prompts.json, or noise.
+func (b *bench) prompt(number, n, vocab int) []int32 {
+	if len(b.texts) > 0 {
+		text := b.texts[number%len(b.texts)]
+		return slices.Repeat(text, n/len(text)+1)[:n]
+	}
 	tokens, x := make([]int32, n), uint64(number+1)*7919
 	for i := range tokens {
 		x = (x*1103515245 + 12345) % (1 << 31)

@@ -20,7 +20,7 @@ func inspectCommand() *cobra.Command {
 		Short: "describe a model folder, and whether a draft fits the target",
 		Long: `inspect reads a model folder and prints what draftmill makes of it: the contract
 of its cache, sizes, types, what a sequence costs in memory, and whether several
-sequences share a run. With --draft it describes both and says whether the pair
+sequences share a pass. With --draft it describes both and says whether the pair
 fits together: as many logits, and every token id the same token. No model is
 loaded. Exit code 1 means that a folder cannot be used, or that the pair does not
 fit.`,
@@ -92,8 +92,8 @@ type inspected struct {
 	TokenBytes   int      `json:"cache_bytes_per_token"`
 	ContextBytes int      `json:"cache_bytes_per_sequence"` // of the full context
 
-	Lanes   bool   `json:"lanes"` // several sequences can share a run
-	OneLane string `json:"one_lane,omitempty"`
+	Ragged    bool   `json:"ragged"`               // on the CPU one pass takes several sequences, to the same bits as alone
+	NotRagged string `json:"not_ragged,omitempty"` // why not
 }
 
 // token is a token id and its text.
@@ -146,7 +146,7 @@ func inspectModel(models *app.Models, dir string) (*inspected, error) {
 		Vocabulary: b.Vocab, TokenizerEntries: tokenizer.VocabSize(), Context: b.Context, EOS: []token{},
 		Layers: b.Layers, KVHeads: b.KVHeads, HeadSize: b.HeadSize, Logits: d.Logits, Cache: d.Cache, Inputs: []string{},
 		TokenBytes: b.CacheBytes(1), ContextBytes: b.CacheBytes(b.Context),
-		Lanes: d.OneLane == nil,
+		Ragged: d.Ragged == nil,
 	}
 	named := func(id int32) token {
 		text, _ := tokenizer.Token(id) // logits may be padded beyond the vocabulary
@@ -165,8 +165,8 @@ func inspectModel(models *app.Models, dir string) (*inspected, error) {
 	if d.Positions {
 		m.Inputs = append(m.Inputs, "position_ids")
 	}
-	if d.OneLane != nil {
-		m.OneLane = d.OneLane.Error()
+	if d.Ragged != nil {
+		m.NotRagged = d.Ragged.Error()
 	}
 	return m, nil
 }

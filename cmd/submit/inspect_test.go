@@ -46,7 +46,7 @@ func TestInspectText(t *testing.T) {
 		"cache of a token":         {"512 B", "1.02 kB"},
 		"cache of a full sequence": {"65.5 kB", "131 kB"},
 		"inputs":                   {"input_ids, attention_mask", "input_ids, attention_mask, position_ids"},
-		"lanes":                    {"yes: several sequences share a run", "no: a graph of the growing contract takes one sequence"},
+		"passes":                   {"several sequences in one, the same to the bit as alone (CPU)", "one sequence at a time: the attention of layer 0 is not recognized: present.0.key is in no product that is known"},
 	} {
 		if !slices.Equal(table[name], want) {
 			t.Errorf("%s: got %q, want %q", name, table[name], want)
@@ -69,7 +69,7 @@ func TestInspectJSON(t *testing.T) {
 	m := found.Target
 	if found.Draft != nil || found.Pair != nil || m.Contract != "gqa" || len(m.Digest) != 64 || len(m.Files) != 3 ||
 		m.Bytes != m.Files[0].Bytes+m.Files[1].Bytes+m.Files[2].Bytes || m.Logits != "float16" || m.Cache != "float16" ||
-		m.TokenBytes != 2*2*1*16*2 || m.ContextBytes != 128*m.TokenBytes || !m.Lanes || m.OneLane != "" ||
+		m.TokenBytes != 2*2*1*16*2 || m.ContextBytes != 128*m.TokenBytes || !m.Ragged || m.NotRagged != "" ||
 		len(m.EOS) != 1 || m.EOS[0].Text != "<|endoftext|>" || !strings.Contains(out, `"<|endoftext|>"`) {
 		t.Errorf("got %+v\n%s", m, out)
 	}

@@ -81,11 +81,11 @@ var inspectRows = []struct {
 	{"cache of a full sequence", func(m *inspected) string { return decimal(int64(m.ContextBytes), "B") }},
 	{"logits", func(m *inspected) string { return m.Logits }},
 	{"inputs", func(m *inspected) string { return strings.Join(append([]string{"input_ids"}, m.Inputs...), ", ") }},
-	{"lanes", func(m *inspected) string {
-		if m.Lanes {
-			return "yes: several sequences share a run"
+	{"passes", func(m *inspected) string {
+		if m.Ragged {
+			return "several sequences in one, the same to the bit as alone (CPU)"
 		}
-		return "no: " + m.OneLane
+		return "one sequence at a time: " + m.NotRagged
 	}},
 }
 

@@ -103,7 +103,7 @@ func decoderT(t *testing.T, dir string) *ort.Decoder {
 			t.Error(err)
 		}
 	})
-	d, err := model.NewDecoder()
+	d, err := model.NewDecoder(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func decoderT(t *testing.T, dir string) *ort.Decoder {
 // forward feeds tokens behind past ones.
 func forward(t *testing.T, d *ort.Decoder, slot, past int, tokens []int32) []float32 {
 	t.Helper()
-	logits, err := d.Forward(t.Context(), []int{slot}, []int{past}, [][]int32{tokens})
+	logits, err := d.Forward(t.Context(), []ort.Span{{Slot: slot, Past: past, Tokens: tokens, Rows: len(tokens)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,6 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		Weigh(m.Graph)
-		_, _ = Lanes(m, 2)
 		if r, err := NewRagged(m, takeAll()); err == nil {
 			if _, err := proto.Marshal(r.Model); err != nil {
 				t.Error(err)

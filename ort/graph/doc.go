@@ -6,7 +6,6 @@
 //	Describe      inputs, outputs, operators, files        (graph.go)
 //	ReadLayout    the contract of the KV cache, or why not (contract.go)
 //	Weigh         types and number of the parameters       (weigh.go)
-//	Lanes         one run for several sequences            (lanes.go)
 //	NewRagged     ragged passes over a paged cache         (ragged.go)
 //
 // The messages of a file are the generated types of onnxpb, whose doc.go says how

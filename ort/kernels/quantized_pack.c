@@ -15,7 +15,6 @@ const char *dm_qrefuses(const dm_qsource *s) {
     return "only blocks of 32, 64, 128 and 256 weights are taken";
   if (s->n == 0 || s->k == 0) return "the matrix is empty";
   if (s->n > (size_t)1 << 31 || s->k > (size_t)1 << 31) return "the matrix is too large";
-  if (s->weights == NULL || s->scales == NULL) return "weights or scales are missing";
   return NULL;
 }
 
@@ -112,7 +111,7 @@ static void pack_part(void *arg, size_t part) {
 }
 
 dm_qmatrix *dm_qpack(const dm_qsource *s, const dm_parallel *threads) {
-  if (dm_qrefuses(s) != NULL) return NULL;
+  if (dm_qrefuses(s) != NULL || s->weights == NULL || s->scales == NULL) return NULL;
   dm_qmatrix *w = calloc(1, sizeof *w);
   if (w == NULL) return NULL;
   w->n = s->n, w->k = s->k, w->bits = s->bits, w->block = s->block;

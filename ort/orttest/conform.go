@@ -29,8 +29,7 @@ type Subject struct {
 // Conform runs the whole suite. ort.Init has been called. One session stays open
 // throughout, because a device may forget its compiled kernels with the last.
 func Conform(t *testing.T, s Subject) {
-	keep := s.open(t, s.Device, ort.Options{Context: 48, Lanes: 3})
-	lanes := keep.Lanes()
+	keep := s.open(t, s.Device, ort.Options{Context: 48})
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, Subject)
@@ -47,14 +46,14 @@ func Conform(t *testing.T, s Subject) {
 		{"Copies", Copies},
 		{"ContextFull", ContextFull},
 		{"Cancel", Cancel},
-		{"Lanes", Lanes},
+		{"Company", Company},
 		{"Game", Game},
 		{"Concurrent", Concurrent},
 		{"OpenClose", OpenClose},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, s) })
 	}
-	t.Logf("%s on %s: %d lanes in a run", s.Dir, keep.Device(), lanes)
+	t.Logf("%s on %s: one run for several sequences: %v", s.Dir, keep.Device(), keep.Ragged() == nil)
 }
 
 // open loads the model for the length of a test: on the device, with the lanes
@@ -65,7 +64,7 @@ func (s Subject) open(t *testing.T, device, o ort.Options) *ort.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device.Lanes, device.Context = o.Lanes, o.Context
+	device.Context = o.Context
 	m, err := ort.Load(b, device)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +139,7 @@ func Rollbacks(t *testing.T, s Subject) {
 
 // Copies continue a prefix elsewhere; the original is not harmed.
 func Copies(t *testing.T, s Subject) {
-	m := s.mirror(t, ort.Options{Lanes: 3})
+	m := s.mirror(t, ort.Options{})
 	src := m.sequence(7)
 	m.feed(12, src)
 	for _, n := range []int{12, 5, 1, 0} {
@@ -162,7 +161,7 @@ func Copies(t *testing.T, s Subject) {
 	m.feed(3, src, one, two)
 	m.back(one, 2)
 	m.feed(1, two, one)
-	if err := m.device.Copy(one.device, one.device, 1); err == nil {
+	if err := m.device.Share(one.device, one.device, 1); err == nil {
 		t.Error("a copy onto itself")
 	}
 }
@@ -173,7 +172,7 @@ func ContextFull(t *testing.T, s Subject) {
 	m := s.mirror(t, ort.Options{Context: 16})
 	q := m.sequence(11)
 	m.feed(12, q)
-	_, err := m.device.Forward(context.Background(), []int{q.device}, []int{12}, [][]int32{{1, 2, 3, 4, 5}})
+	_, err := forward(m.device, q.device, 12, 1, 2, 3, 4, 5)
 	if !errors.Is(err, ort.ErrContextFull) {
 		t.Errorf("got %v, want %v", err, ort.ErrContextFull)
 	}
@@ -184,14 +183,14 @@ func ContextFull(t *testing.T, s Subject) {
 
 // Cancel ends runs at any moment. The cache keeps what came before them.
 func Cancel(t *testing.T, s Subject) {
-	m := s.mirror(t, ort.Options{Lanes: 2})
+	m := s.mirror(t, ort.Options{})
 	a, b := m.sequence(12), m.sequence(13)
 	m.feed(6, a)
 	m.feed(9, b)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	forward := func(ctx context.Context, n int) error {
-		_, err := m.device.Forward(ctx, []int{a.device, b.device}[:n], []int{4, 9}[:n], [][]int32{{1, 2, 3}, {4, 5, 6}}[:n])
+		_, err := m.device.Forward(ctx, []ort.Span{{Slot: a.device, Past: 4, Tokens: []int32{1, 2, 3}, Rows: 3}, {Slot: b.device, Past: 9, Tokens: []int32{4, 5, 6}, Rows: 3}}[:n])
 		return err
 	}
 	if err := forward(ended, 2); !errors.Is(err, context.Canceled) {
@@ -218,27 +217,27 @@ func Cancel(t *testing.T, s Subject) {
 	m.feed(3, a, b)
 }
 
-// Lanes runs sequences with ragged pasts together.
-func Lanes(t *testing.T, s Subject) {
-	m := s.mirror(t, ort.Options{Lanes: 3})
+// Company feeds sequences with different pasts in one pass.
+func Company(t *testing.T, s Subject) {
+	m := s.mirror(t, ort.Options{})
 	var all []*sequence
 	for i := range 4 {
 		all = append(all, m.sequence(20+i))
 		m.feed(1+4*i, all[i])
 	}
 	m.feed(5, all[:3]...)
-	for i, n := range []int{0, 5, 2} { // each lane takes back what it likes
+	for i, n := range []int{0, 5, 2} { // each takes back what it likes
 		m.back(all[i], n)
 	}
 	m.feed(2, all[2], all[0], all[1])
 	m.feed(5, all[1], all[3])
-	m.feed(1, all...) // more than a run takes
+	m.feed(1, all...)
 	m.feed(3, all[0])
 }
 
 // Game joins, feeds, rolls back, copies and ends sequences in random company.
 func Game(t *testing.T, s Subject) {
-	m := s.mirror(t, ort.Options{Lanes: 3})
+	m := s.mirror(t, ort.Options{})
 	r := rand.New(rand.NewPCG(3, 9))
 	var all []*sequence
 	for step := range 30 {
@@ -275,7 +274,7 @@ func Game(t *testing.T, s Subject) {
 func Concurrent(t *testing.T, s Subject) {
 	const steps, n = 8, 3
 	reference := s.mirror(t, ort.Options{}).reference
-	one, two := s.open(t, s.Device, ort.Options{Context: 48, Lanes: 2}), s.open(t, s.Device, ort.Options{Context: 32})
+	one, two := s.open(t, s.Device, ort.Options{Context: 48}), s.open(t, s.Device, ort.Options{Context: 32})
 	var wg sync.WaitGroup
 	for i, m := range []*ort.Model{one, one, two} {
 		text := tokens(40+i, steps*n, m.Vocab())
@@ -285,7 +284,7 @@ func Concurrent(t *testing.T, s Subject) {
 		}
 		var want [][]float32
 		for step := range steps {
-			logits, err := reference.Forward(context.Background(), []int{slot}, []int{step * n}, [][]int32{text[step*n : (step+1)*n]})
+			logits, err := forward(reference, slot, step*n, text[step*n:(step+1)*n]...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,12 +295,12 @@ func Concurrent(t *testing.T, s Subject) {
 			slot, err := d.Alloc()
 			for step := 0; err == nil && step < steps; step++ {
 				// Something wrong first, which is taken back.
-				_, err = d.Forward(context.Background(), []int{slot}, []int{step * n}, [][]int32{{5, 4, 3, 2, 1}})
+				_, err = forward(d, slot, step*n, 5, 4, 3, 2, 1)
 				if err != nil {
 					break
 				}
 				var got []float32
-				got, err = d.Forward(context.Background(), []int{slot}, []int{step * n}, [][]int32{text[step*n : (step+1)*n]})
+				got, err = forward(d, slot, step*n, text[step*n:(step+1)*n]...)
 				if err != nil {
 					break
 				}
@@ -321,14 +320,14 @@ func Concurrent(t *testing.T, s Subject) {
 // while it runs.
 func OpenClose(t *testing.T, s Subject) {
 	for i := range 4 {
-		m := s.open(t, s.Device, ort.Options{Context: 16, Lanes: 1 + i%2})
+		m := s.open(t, s.Device, ort.Options{Context: 16})
 		d := decoder(t, m)
 		slot, err := d.Alloc()
 		if err != nil {
 			t.Fatal(err)
 		}
 		feed := func() error {
-			_, err := d.Forward(context.Background(), []int{slot}, []int{0}, [][]int32{{1, 2, 3}})
+			_, err := forward(d, slot, 0, 1, 2, 3)
 			return err
 		}
 		if err := feed(); err != nil {

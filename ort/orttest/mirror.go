@@ -42,7 +42,7 @@ func context48(n int) int {
 
 func decoder(t *testing.T, m *ort.Model) *ort.Decoder {
 	t.Helper()
-	d, err := m.NewDecoder()
+	d, err := m.NewDecoder(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,12 +74,11 @@ func (m *mirror) free(q *sequence) {
 // and in one Forward each on the CPU.
 func (m *mirror) feed(n int, sequences ...*sequence) []float32 {
 	m.t.Helper()
-	var slots, past []int
-	var fed [][]int32
+	var spans []ort.Span
 	for _, q := range sequences {
-		slots, past, fed = append(slots, q.device), append(past, q.past), append(fed, q.text[q.past:q.past+n])
+		spans = append(spans, ort.Span{Slot: q.device, Past: q.past, Tokens: q.text[q.past : q.past+n], Rows: n})
 	}
-	got, err := m.device.Forward(context.Background(), slots, past, fed)
+	got, err := m.device.Forward(context.Background(), spans)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -88,7 +87,7 @@ func (m *mirror) feed(n int, sequences ...*sequence) []float32 {
 		m.t.Fatalf("%d logits for %d sequences of %d", len(got), len(sequences), per)
 	}
 	for i, q := range sequences {
-		want, err := m.reference.Forward(context.Background(), []int{q.reference}, past[i:i+1], fed[i:i+1])
+		want, err := forward(m.reference, q.reference, q.past, spans[i].Tokens...)
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -96,6 +95,11 @@ func (m *mirror) feed(n int, sequences ...*sequence) []float32 {
 		q.past += n
 	}
 	return slices.Clone(got)
+}
+
+// forward feeds some tokens to one slot and returns the logits of all.
+func forward(d *ort.Decoder, slot, past int, tokens ...int32) ([]float32, error) {
+	return d.Forward(context.Background(), []ort.Span{{Slot: slot, Past: past, Tokens: tokens, Rows: len(tokens)}})
 }
 
 // compare looks at each position by itself.
@@ -120,7 +124,7 @@ func (m *mirror) back(q *sequence, n int) {
 // copyTo makes dst hold the first n tokens of src.
 func (m *mirror) copyTo(dst, src *sequence, n int) {
 	m.t.Helper()
-	if err := errors.Join(m.device.Copy(dst.device, src.device, n), m.reference.Copy(dst.reference, src.reference, n)); err != nil {
+	if err := errors.Join(m.device.Share(dst.device, src.device, n), m.reference.Share(dst.reference, src.reference, n)); err != nil {
 		m.t.Fatal(err)
 	}
 	copy(dst.text, src.text[:n])

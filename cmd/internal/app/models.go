@@ -12,7 +12,6 @@ import (
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
-	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 )
@@ -112,47 +111,71 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 			}
 		}()
 		var none engine.Pair
-		target, e, err := m.decoder(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
+		target, e, err := m.model(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
 		if err != nil {
 			return none, nil, fmt.Errorf("open the target: %w", err)
 		}
-		decoders = append(decoders, target)
-		pair := engine.Pair{Target: lockstep.New(target, mode == pipeline.SpS), Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
+		models := []*ort.Model{target}
+		pair := engine.Pair{Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
 		if mode == pipeline.SpS && job.Drafter != nil {
 			if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
 				return none, nil, err
 			}
 		}
 		if mode == pipeline.SpS && job.Draft != nil {
-			draft, _, err := m.decoder(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device})
+			draft, _, err := m.model(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device})
 			if err != nil {
 				return none, nil, fmt.Errorf("open the draft: %w", err)
 			}
-			decoders = append(decoders, draft)
-			pair.Draft = lockstep.New(draft, false)
+			models = append(models, draft)
 		}
-		pair.Lanes = m.roomFor(decoders, len(job.Modes))
+		tokens, lanes := m.room(models, len(job.Modes))
+		pair.Lanes = lanes
+		for _, model := range models {
+			d, err := model.NewDecoder(tokens * model.Bundle().CacheBytesPerToken())
+			if err != nil {
+				return none, nil, err
+			}
+			decoders = append(decoders, d)
+		}
+		pair.Target = decoders[0]
+		if len(decoders) > 1 {
+			pair.Draft = decoders[1]
+		}
 		return pair, release, nil
 	}
 }
 
-// roomFor is how many lanes' caches there is memory for, with an engine for each
-// of so many modes; at least one, come what may.
-func (m *Models) roomFor(decoders []*ort.Decoder, modes int) int {
+// room is how many tokens of all sequences together there is memory for in the
+// caches of a pair, with an engine for each of so many modes; and, where a model's
+// sequences have caches of a whole context each, how many lanes (0: no bound).
+// At least one sequence has room, come what may.
+func (m *Models) room(models []*ort.Model, modes int) (tokens, lanes int) {
 	budget := m.cfg.ORT.CacheMB << 20
 	if budget == 0 {
 		budget = freeMemory() / 2 / max(1, m.cfg.Workers)
 	}
-	lane := 0
-	for _, d := range decoders {
-		lane += d.CacheBytes()
+	budget /= max(1, modes)
+	token, sequence, ragged, longest := 0, 0, true, 0
+	for _, model := range models {
+		token += model.Bundle().CacheBytesPerToken()
+		sequence += model.CacheBytes()
+		longest = max(longest, model.Context())
+		ragged = ragged && model.Ragged() == nil
 	}
-	return max(1, budget/max(1, modes)/max(1, lane))
+	tokens = budget / max(1, token)
+	if m.cfg.ORT.CacheMB == 0 { // a guess of ours must not shorten the context
+		tokens = max(tokens, longest)
+	}
+	if ragged {
+		return tokens, 0
+	}
+	return tokens, max(1, budget/max(1, sequence))
 }
 
-// decoder makes a decoder over the model in dir, which must be the one that
-// the job names. s is the number of tokens that one pass will have to score.
-func (m *Models) decoder(dir string, want pipeline.Model, s int, v variant) (*ort.Decoder, *entry, error) {
+// model is the model in dir, which must be the one that the job names. s is the
+// number of tokens that one pass will have to score.
+func (m *Models) model(dir string, want pipeline.Model, s int, v variant) (*ort.Model, *entry, error) {
 	e, err := m.read(dir)
 	if err != nil {
 		return nil, nil, err
@@ -162,14 +185,7 @@ func (m *Models) decoder(dir string, want pipeline.Model, s int, v variant) (*or
 			dir, e.bundle.Digest, want.Name, want.Digest)
 	}
 	model, err := m.load(e, s, v)
-	if err != nil {
-		return nil, nil, err
-	}
-	d, err := model.NewDecoder()
-	if err != nil {
-		return nil, nil, err
-	}
-	return d, e, nil
+	return model, e, err
 }
 
 func (m *Models) read(dir string) (*entry, error) {
@@ -216,12 +232,12 @@ func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 		}
 		model, err := ort.Load(e.bundle, ort.Options{
 			Threads: m.cfg.ORT.Threads, Device: v.device, ProviderOptions: m.cfg.ORT.ProviderOptions,
-			Context: v.context, Lanes: lanes, Progress: ort.LogProgress(m.log),
+			Context: v.context, Progress: ort.LogProgress(m.log),
 		})
 		if err != nil {
 			return nil, err
 		}
-		if why := model.OneLane(); why != nil && lanes > 1 && !auto {
+		if why := model.Ragged(); why != nil && lanes > 1 && !auto {
 			m.log.Warn("lanes run one after the other", "model", e.bundle.String(), "why", why)
 		}
 		l = &loaded{model: model}

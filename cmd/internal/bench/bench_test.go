@@ -18,7 +18,6 @@ import (
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
-	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/pipeline/queue"
 	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
@@ -192,11 +191,11 @@ func system(b *testing.B, model *ort.Model, tok *tokenize.Tokenizer) (time.Durat
 			}
 		},
 		Open: func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mode) (engine.Pair, func(), error) {
-			d, err := model.NewDecoder()
+			d, err := model.NewDecoder(0)
 			if err != nil {
 				return engine.Pair{}, nil, err
 			}
-			return engine.Pair{Target: lockstep.New(d, false), Tokenizer: tok, EOS: model.Bundle().EOS}, func() { check(d.Close()) }, nil
+			return engine.Pair{Target: d, Tokenizer: tok, EOS: model.Bundle().EOS}, func() { check(d.Close()) }, nil
 		},
 	}
 	began := time.Now()
@@ -220,7 +219,7 @@ func system(b *testing.B, model *ort.Model, tok *tokenize.Tokenizer) (time.Durat
 func bare(b *testing.B, model *ort.Model, done []storage.Completion) time.Duration {
 	b.Helper()
 	run := func(past, s, n int) time.Duration {
-		t, err := model.BareRun(past, s, n)
+		t, err := model.BarePass(1, past, s, n)
 		if err != nil {
 			b.Fatal(fmt.Errorf("bare run of %d tokens after %d: %w", s, past, err))
 		}

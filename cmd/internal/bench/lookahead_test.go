@@ -15,7 +15,6 @@ import (
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
 	"github.com/draftmill/draftmill/pipeline/engine"
-	"github.com/draftmill/draftmill/pipeline/engine/lockstep"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
@@ -47,7 +46,7 @@ func openDemo(b *testing.B) *demo {
 		check(err)
 		model, err := ort.Load(bundle, ort.Options{})
 		check(err)
-		d, err := model.NewDecoder()
+		d, err := model.NewDecoder(0)
 		check(err)
 		b.Cleanup(func() { check(errors.Join(d.Close(), model.Close())) })
 		return d, bundle
@@ -55,7 +54,7 @@ func openDemo(b *testing.B) *demo {
 	d := &demo{}
 	target, bundle := open("target")
 	draft, _ := open("draft")
-	d.target, d.draft = lockstep.New(target, true), lockstep.New(draft, false)
+	d.target, d.draft = target, draft
 	d.eos, d.vocab = bundle.EOS, bundle.Vocab
 	d.tokenizer, err = tokenize.Load(bundle.Tokenizer)
 	check(err)
