@@ -92,9 +92,9 @@ func (r *ragging) matrices() error {
 }
 
 // together reports whether one node can have both matrices: activations are
-// quantized once for all of a node.
+// quantized once for all of a node, and its kernels read one type of numbers.
 func together(a, b *Matrix) bool {
-	return a.K == b.K && (a.Bits == 0) == (b.Bits == 0) && a.Block == b.Block
+	return a.K == b.K && a.Bits == b.Bits && a.Block == b.Block && (a.Bits > 0 || a.Weights.GetDataType() == b.Weights.GetDataType())
 }
 
 // number is a matrix's place in the result; the same weights are packed once.

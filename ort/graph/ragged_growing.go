@@ -465,7 +465,7 @@ func (r *ragging) without(name string) {
 func (r *ragging) packed(name string, heads int64, probe *trial) string {
 	size := int64(r.layout.HeadSize)
 	width := heads * size
-	from := name
+	var from string
 	if n := r.maker[name]; turns(n) {
 		from = n.Input[0]
 		if parts := r.maker[from]; parts.GetOpType() == "Reshape" && slices.Equal(probe.sizes(parts.Input[0]), []int64{1, probeTokens, width}) {
