@@ -86,6 +86,11 @@ func NewRagged(m *onnxpb.ModelProto, o RaggedOptions) (*Ragged, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, n := range m.Graph.Node {
+		if n.GetOpType() == "DynamicQuantizeLinear" || n.GetOpType() == "DynamicQuantizeMatMul" {
+			return nil, fmt.Errorf("node %s (%s): all tokens of a pass get one scale together", n.GetName(), n.GetOpType())
+		}
+	}
 	e, err := newEditor(m.Graph)
 	if err != nil {
 		return nil, err
