@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda test-arm64 race asan soak mutants lint check bench bench-peers clean
+.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda test-arm64 race asan soak mutants lint check bench bench-peers bench-real clean
 
 all: build
 
@@ -51,7 +51,7 @@ race: ort
 ## C's; what is left out counts Go's allocations, to which the sanitizer adds)
 asan: ort
 	ASAN_OPTIONS=quarantine_size_mb=1 CGO_CFLAGS="-O1 -g" CGO_LDFLAGS="-O1 -g -Wl,--no-as-needed -lstdc++" \
-		$(GO) test -asan -skip AllocateNothing -timeout 30m ./ort
+		$(GO) test -asan -skip AllocateNothing -timeout 30m ./ort ./ort/kernels
 
 ## soak: 10,000 models opened and closed, and half an hour of decoding, in flat memory
 soak: ort
@@ -77,6 +77,10 @@ bench: ort
 ## bench-peers: draftmill beside llama.cpp, onnxruntime-genai and transformers (see bench/README.md)
 bench-peers: ort
 	sh bench/run.sh
+
+## bench-real: the same on a real pair: TARGET=, DRAFT= folders of int4 models, GGUF_TARGET=, GGUF_DRAFT= their weights for llama.cpp
+bench-real: ort
+	sh bench/real.sh "$(TARGET)" "$(DRAFT)" "$(GGUF_TARGET)" "$(GGUF_DRAFT)"
 
 clean:
 	rm -rf $(BIN) out

@@ -21,6 +21,7 @@ class Model:
         p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max = 256 * LANES, 512, 512, LANES
         p.n_threads = p.n_threads_batch = threads
         p.type_k = p.type_v = l.GGML_TYPE_F32 if path.endswith("f32.gguf") else l.GGML_TYPE_F16
+        p.kv_unified = True  # any sequence may be longer than its share
         p.no_perf = True
         self.context = l.llama_init_from_model(self.model, p)
         self.memory = l.llama_get_memory(self.context)
