@@ -42,9 +42,15 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 	}
 	defer func() { err = errors.Join(err, done()) }()
 
-	for range 4 {
+	// Prompts are fed before the clock starts: until as many sequences decode as
+	// there are lanes, and for a few loops more.
+	for warm := 0; warm < 4; {
+		before := r.loops
 		if err := r.step(ctx); err != nil {
 			return nil, err
+		}
+		if r.loops-before >= settings.Lanes || settings.AutoLanes && r.rounds > 16 {
+			warm++
 		}
 	}
 	*r = run{bench: b, engine: r.engine, target: r.target, started: r.started, prompts: r.prompts, seed: r.seed}
