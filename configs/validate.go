@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -189,9 +190,9 @@ func parseServer(server string) (*url.URL, error) {
 // files checks that what both commands read is there.
 func (p *problems) files() {
 	c := p.c
-	p.folder("target", c.Target, "name a model folder with --target")
+	p.model("target", c.Target, "name a model with --target")
 	if c.IsSet("draft") || c.NeedsDraft() {
-		p.folder("draft", c.Draft, "name a model folder with --draft")
+		p.model("draft", c.Draft, "name a model with --draft")
 	}
 	if d, err := c.DrafterSpec(); err == nil {
 		p.file("drafter", d.Table)
@@ -241,14 +242,14 @@ func (p *problems) file(key, path string) {
 	}
 }
 
-// folder notes a problem unless path is empty or a folder.
-func (p *problems) folder(key, path, remedy string) {
+// model notes a problem unless path is empty, a folder or a .gguf file.
+func (p *problems) model(key, path, remedy string) {
 	if path == "" || p.first != nil {
 		return
 	}
 	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("it is no folder")
+	if err == nil && !info.IsDir() && !strings.EqualFold(filepath.Ext(path), ".gguf") {
+		err = fmt.Errorf("it is neither a folder nor a .gguf file")
 	}
 	if err != nil {
 		p.first = p.c.usage(key, err, "cannot read %s: %v; %s", path, cause(err), remedy)

@@ -16,24 +16,27 @@ func inspectCommand() *cobra.Command {
 	var draft string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "inspect DIR [--draft DIR]",
-		Short: "describe a model folder, and whether a draft fits the target",
-		Long: `inspect reads a model folder and prints what draftmill makes of it: the contract
+		Use:   "inspect MODEL [--draft MODEL]",
+		Short: "describe a model, and whether a draft fits the target",
+		Long: `inspect reads a model and prints what draftmill makes of it: the contract
 of its cache, sizes, types, what a sequence costs in memory, and whether several
 sequences share a pass. With --draft it describes both and says whether the pair
 fits together: as many logits, and every token id the same token. No model is
-loaded. Exit code 1 means that a folder cannot be used, or that the pair does not
-fit.`,
+loaded. A Hugging Face folder or a .gguf file is converted into the user's cache
+first, once, as a job would do it. Exit code 1 means that a model cannot be used,
+or that the pair does not fit.`,
 		Example: `  submit inspect testdata/demo/target
-  submit inspect llama-1b --draft llama-68m --json`,
+  submit inspect llama-1b --draft llama-68m --json
+  submit inspect Qwen2.5-Coder-0.5B-Instruct-Q4_0.gguf`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return configs.Usagef("name one model folder: %s DIR", cmd.CommandPath())
+				return configs.Usagef("name one model: %s MODEL", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			models := app.NewModels(configs.Config{}, app.Logger(configs.Log{}, cmd.ErrOrStderr()))
+			models.Interrupt(cmd.Context())
 			defer models.Close()
 			found, err := inspect(models, args[0], draft)
 			if err != nil {
@@ -53,7 +56,7 @@ fit.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&draft, "draft", "", "draft model `DIR`, to see whether it fits")
+	cmd.Flags().StringVar(&draft, "draft", "", "draft `MODEL`, to see whether it fits")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON, sizes in bytes")
 	return cmd
 }

@@ -99,8 +99,8 @@ func TestInspectRefuses(t *testing.T) {
 		want  string
 		usage bool
 	}{
-		{nil, "name one model folder: submit inspect DIR", true},
-		{[]string{"a", "b"}, "name one model folder", true},
+		{nil, "name one model: submit inspect MODEL", true},
+		{[]string{"a", "b"}, "name one model", true},
 		{[]string{"nowhere"}, "model folder nowhere: no such file or directory", false},
 		{[]string{exported + "refused/pruned"}, "the last position only", false},
 		{[]string{demo + "target", "--draft", exported + "refused/window"}, "keeps a window of its cache only", false},

@@ -29,6 +29,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	defer stop()
 	log := app.Logger(cfg.Log, stderr)
 	models := app.NewModels(cfg, log)
+	models.Interrupt(drain)
 	defer models.Close()
 
 	dataset, err := storage.OpenDataset(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn})

@@ -52,6 +52,7 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 	defer stop()
 	log := app.Logger(cfg.Log, stderr)
 	models := app.NewModels(cfg, log)
+	models.Interrupt(ctx)
 	defer models.Close()
 	q, err := queue.Connect(ctx, cfg.NATS.URL, app.QueueOptions(cfg.NATS, log))
 	if err != nil {

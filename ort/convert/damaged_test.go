@@ -131,7 +131,7 @@ func TestRefused(t *testing.T) {
 		{"another architecture", "llama", map[string]any{"model_type": "mamba"}, `architecture "mamba" is not supported; Llama 1 to 3.x`},
 		{"a layer more", "llama", map[string]any{"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is missing"},
 		{"a layer less", "llama", map[string]any{"num_hidden_layers": 1}, "tensor model.layers.1.input_layernorm.weight and 8 more is no part"},
-		{"another width", "llama", map[string]any{"intermediate_size": 64}, "has shape [32 48], the configuration asks for 32 outputs of 64 inputs"},
+		{"another width", "llama", map[string]any{"intermediate_size": 48}, "has shape [32 64], the configuration asks for 32 outputs of 48 inputs"},
 		{"another vocabulary", "llama", map[string]any{"vocab_size": 300}, "asks for 300 outputs"},
 		{"no head", "qwen2", map[string]any{"tie_word_embeddings": false}, "tensor lm_head.weight is missing"},
 		{"norms that are missing", "llama", map[string]any{"model_type": "qwen3"}, "q_norm.weight is missing"},
@@ -145,7 +145,7 @@ func TestRefused(t *testing.T) {
 	} {
 		dir := copyT(t, filepath.Join("testdata", c.checkpoint))
 		edit(t, dir, c.change)
-		if err := graphOf(dir); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "model "+dir) && !strings.Contains(c.want, "tensor") && !strings.Contains(err.Error(), "tensor") {
+		if err := graphOf(dir); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
 	}

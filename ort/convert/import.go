@@ -58,6 +58,8 @@ func KindOf(path string) (Kind, error) {
 	return ONNX, nil // ort says what is missing
 }
 
+var errNothing = errors.New("nothing to convert: neither a folder with config.json and model.safetensors nor a .gguf file")
+
 func open(path string) (*source, error) {
 	kind, err := KindOf(path)
 	if err != nil {
@@ -70,18 +72,28 @@ func open(path string) (*source, error) {
 	case GGUF:
 		s, err = openGGUF(path)
 	default:
-		return nil, fmt.Errorf("model %s: nothing to convert: neither a folder with config.json and model.safetensors nor a .gguf file", path)
+		err = errNothing
 	}
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", path, err)
+	return s, named(path, err)
+}
+
+// named puts the model's path in front of an error that does not have it.
+func named(path string, err error) error {
+	if err == nil || strings.HasPrefix(err.Error(), "model "+path+": ") {
+		return err
 	}
-	return s, nil
+	return fmt.Errorf("model %s: %w", path, err)
 }
 
 // files are the files of a source that decide what is made of it.
 func files(path string) ([]string, error) {
-	if kind, err := KindOf(path); err != nil || kind == GGUF {
-		return []string{path}, err
+	switch kind, err := KindOf(path); {
+	case err != nil:
+		return nil, err
+	case kind == GGUF:
+		return []string{path}, nil
+	case kind == ONNX:
+		return nil, errNothing
 	}
 	weights, _, err := safetensors.Find(path)
 	if err != nil {
@@ -117,21 +129,17 @@ type Report struct {
 // genai_config.json and the tokenizer. dst is there whole or not at all.
 func Import(ctx context.Context, src, dst string, o Options) (*Report, error) {
 	if _, err := os.Lstat(dst); err == nil {
-		return nil, fmt.Errorf("import %s: %s exists already", src, dst)
+		return nil, fmt.Errorf("%s exists already; name another folder, or remove it", dst)
 	}
 	digest, err := Digest(ctx, src, o.Progress)
 	if err != nil {
-		return nil, fmt.Errorf("import %s: %w", src, err)
+		return nil, named(src, err)
 	}
 	return importAs(ctx, src, dst, digest, o)
 }
 
 func importAs(ctx context.Context, src, dst, digest string, o Options) (_ *Report, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("import %s: %w", src, err)
-		}
-	}()
+	defer func() { err = named(src, err) }()
 	p, err := o.plan()
 	if err != nil {
 		return nil, err

@@ -1,12 +1,17 @@
 package convert_test
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/draftmill/draftmill/ort"
@@ -176,5 +181,195 @@ func TestGGUF(t *testing.T) {
 			dir, _ := importT(t, filepath.Join("testdata", "gguf", name+".gguf"), convert.Options{Precision: "fp32"})
 			readGolden(t, name).compare(t, decoderT(t, dir), 1e-4)
 		})
+	}
+}
+
+// logitsOf are a model's logits of the golden text in one forward.
+func logitsOf(t *testing.T, dir string, g *golden) []float32 {
+	t.Helper()
+	d := decoderT(t, dir)
+	slot, err := d.Alloc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(slot)
+	return forward(t, d, slot, 0, g.Text)
+}
+
+// TestPrecisions: what rounding each precision may cost, tied or not, with
+// normalized heads, in rows that are no whole blocks. Weights of 16 bits are the
+// checkpoints' own.
+func TestPrecisions(t *testing.T) {
+	for _, c := range []struct {
+		model   string
+		o       convert.Options
+		allowed float64
+	}{
+		{"llama", convert.Options{Precision: "fp16"}, 1e-4},
+		{"qwen2", convert.Options{Precision: "fp16"}, 1e-4},
+		{"gemma2", convert.Options{Precision: "fp16"}, 1e-4},
+		{"qwen3", convert.Options{Precision: "bf16"}, 0.03},
+		{"gpt2", convert.Options{Precision: "int8"}, 0.1},
+		{"gemma2", convert.Options{Precision: "int8"}, 0.1},
+		{"qwen3", convert.Options{Precision: "int8", Block: 64}, 0.1},
+		{"llama", convert.Options{Precision: "int8", Asymmetric: true}, 0.1},
+		{"mistral", convert.Options{Precision: "int4", Mixed: true}, 0.1}, // two layers, both in 8 bits
+	} {
+		t.Run(fmt.Sprintf("%s-%s-%d", c.model, c.o.Precision, c.o.Block), func(t *testing.T) {
+			g := readGolden(t, c.model)
+			dir, r := importT(t, filepath.Join("testdata", c.model), c.o)
+			off := relative(logitsOf(t, dir, g), g.whole, g.Vocab)
+			t.Logf("%s: %.2g off", r.Settings, off)
+			if !(off <= c.allowed) {
+				t.Errorf("%.2g off, at most %.2g is allowed", off, c.allowed)
+			}
+		})
+	}
+}
+
+// TestFewBits: 4 bits are too few for models of random weights to stay what they
+// are, but what such a graph says does not depend on how a text is cut.
+func TestFewBits(t *testing.T) {
+	for _, o := range []convert.Options{{}, {Block: 64}, {Asymmetric: true}, {Block: 128, Mixed: true}} {
+		for _, name := range []string{"qwen2", "smollm3", "gemma2", "gpt2"} {
+			dir, r := importT(t, filepath.Join("testdata", name), o)
+			g := readGolden(t, name)
+			d := decoderT(t, dir)
+			slot, err := d.Alloc()
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := forward(t, d, slot, 0, g.Text)
+			parts := forward(t, d, slot, 0, g.Text[:g.At])
+			parts = append(parts, forward(t, d, slot, g.At, g.Text[g.At:])...)
+			if off := relative(parts, whole, g.Vocab); !(off <= 1e-4) {
+				t.Errorf("%s, %s: two parts of a text are %.2g off the whole", name, r.Settings, off)
+			}
+			d.Free(slot)
+		}
+	}
+}
+
+// TestKeptIntegers: weights of few bits in a GGUF file give the same model as
+// their decoded numbers in float32.
+func TestKeptIntegers(t *testing.T) {
+	g := readGolden(t, "llama")
+	for name, again := range map[string]int{"Q4_0": 0, "Q4_1": 1, "Q8_0": 0} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", "gguf", "llama-"+strings.ToLower(name)+".gguf")
+			exact, _ := importT(t, file, convert.Options{Precision: "fp32"})
+			dir := filepath.Join(t.TempDir(), "model")
+			r, err := convert.ImportWide(t.Context(), file, dir, convert.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Embeddings of Q4_1 have no zero points to be put in, and become 8 bits.
+			if r.Kept[name] != 16-again || r.Again[name] != again {
+				t.Errorf("kept %v, decoded again %v", r.Kept, r.Again)
+			}
+			allowed := map[bool]float64{false: 1e-5, true: 0.05}[again > 0]
+			off := relative(logitsOf(t, dir, g), logitsOf(t, exact, g), g.Vocab)
+			t.Logf("%.2g off", off)
+			if !(off <= allowed) {
+				t.Errorf("%.2g off", off)
+			}
+		})
+	}
+}
+
+// TestSameBytes: an import gives the same files again.
+func TestSameBytes(t *testing.T) {
+	var digests []string
+	for range 2 {
+		dir, _ := importT(t, "testdata/llama3", convert.Options{})
+		b, err := ort.OpenBundle(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, b.Digest)
+	}
+	if digests[0] != digests[1] {
+		t.Error(digests)
+	}
+}
+
+// TestCached: two that ask at the same time convert once, and who asks again
+// converts nothing; other settings and another source are other models.
+func TestCached(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	var reports atomic.Int32
+	var dirs sync.Map
+	ask := func(src string, o convert.Options) string {
+		dir, r, err := convert.Cached(t.Context(), src, o, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		if r != nil {
+			reports.Add(1)
+		}
+		dirs.Store(dir, true)
+		return dir
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { ask("testdata/qwen2", convert.Options{}) })
+	}
+	wg.Wait()
+	first := ask("testdata/qwen2", convert.Options{})
+	if n := reports.Load(); n != 1 {
+		t.Errorf("converted %d times", n)
+	}
+	if again := ask("testdata/qwen2", convert.Options{Precision: "fp32"}); again == first || reports.Load() != 2 {
+		t.Errorf("other settings: %s", again)
+	}
+	if again := ask("testdata/gguf/qwen2.gguf", convert.Options{}); again == first || reports.Load() != 3 {
+		t.Errorf("another source: %s", again)
+	}
+	entries, err := os.ReadDir(filepath.Dir(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "partial") {
+			t.Errorf("left behind: %s", e.Name())
+		}
+	}
+	stopped, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("told to stop"))
+	if _, _, err := convert.Cached(stopped, "testdata/llama", convert.Options{}, nil); err == nil || !strings.Contains(err.Error(), "told to stop") {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestImportRefused: a folder that exists is not touched, and an import that
+// fails leaves none.
+func TestImportRefused(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := convert.Import(t.Context(), "testdata/llama", dir, convert.Options{}); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		src  string
+		o    convert.Options
+		want string
+	}{
+		{"testdata/none", convert.Options{}, "model testdata/none: no such file or directory"},
+		{"testdata/README.md", convert.Options{}, "model testdata/README.md: neither a folder nor a .gguf file"},
+		{"testdata/golden", convert.Options{}, "model testdata/golden: nothing to convert: neither a folder with config.json and model.safetensors nor a .gguf file"},
+		{"testdata/formats/formats.gguf", convert.Options{}, `model testdata/formats/formats.gguf: metadata: architecture "formats" is not supported; Llama 1 to 3.x (with SmolLM2 and TinyLlama), Mistral, Qwen2 and 2.5, Qwen3, SmolLM3, Phi-3, Gemma 2 and GPT-2 are; export it with onnxruntime-genai's model builder or Optimum`},
+		{"testdata/llama", convert.Options{Precision: "int5"}, `precision "int5" is not known; fp32, fp16, bf16, int8 and int4 are`},
+		{"testdata/llama", convert.Options{Block: 48}, "blocks of 48 are not known; 32, 64 and 128 are"},
+		{"testdata/llama", convert.Options{Device: "tpu"}, `device "tpu" is not known; cpu, cuda and webgpu are`},
+		{"testdata/llama", convert.Options{Precision: "fp16", Mixed: true}, "mixed is int4 with some weights of 8 bits; the precision is fp16"},
+		{"testdata/llama", convert.Options{Precision: "fp32", Device: "cuda"}, "attention on cuda has no float32; take fp16, bf16, int8 or int4"},
+	} {
+		dst := filepath.Join(dir, "made")
+		if _, err := convert.Import(t.Context(), c.src, dst, c.o); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", c.src, err, c.want)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Fatalf("%s: left behind: %v", c.src, left)
+		}
 	}
 }

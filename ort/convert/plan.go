@@ -18,6 +18,8 @@ type Options struct {
 	Asymmetric bool
 	// Progress is told how far an import is; nil is told nothing.
 	Progress func(Step)
+
+	wide bool // for tests: activations stay as they are
 }
 
 // Step is how far an import has come.
@@ -56,7 +58,9 @@ func (o Options) plan() (plan, error) {
 	}
 	switch device {
 	case "cpu":
-		p.io, p.accuracy = float32Type, 4
+		if p.io = float32Type; !o.wide {
+			p.accuracy = 4
+		}
 	case "cuda", "webgpu":
 		p.io = float16Type
 	default:
@@ -168,4 +172,11 @@ func same(p plan, ws []*weight) bool {
 		}
 	}
 	return true
+}
+
+// Validate returns an error for options that do not exist or do not go
+// together.
+func (o Options) Validate() error {
+	_, err := o.plan()
+	return err
 }

@@ -154,6 +154,20 @@ func readVocabulary(meta gguf.Metadata, size int) (*vocabulary, error) {
 	return v, nil
 }
 
+// Tokenizer returns the tokenizer.json that a GGUF file's vocabulary amounts to.
+func Tokenizer(path string) (_ []byte, err error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	v, err := readVocabulary(f.Metadata, maxSize)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer of %s: %w", path, err)
+	}
+	return v.json()
+}
+
 // placeholder reports whether a token only fills a row of the embeddings:
 // converters name such rows after their number.
 func (v *vocabulary) placeholder(id int) bool {

@@ -21,9 +21,10 @@ import (
 type Models struct {
 	cfg configs.Config
 	log *slog.Logger
+	ctx context.Context // ends conversions
 
 	mu     sync.Mutex
-	known  map[string]*entry // by folder
+	known  map[string]*entry // by folder or file
 	tables map[string]*spec.NGram
 	inited bool
 }
@@ -47,10 +48,11 @@ type loaded struct {
 
 // NewModels makes an empty store; nothing is loaded yet.
 func NewModels(cfg configs.Config, log *slog.Logger) *Models {
-	return &Models{cfg: cfg, log: log, known: map[string]*entry{}, tables: map[string]*spec.NGram{}}
+	return &Models{cfg: cfg, log: log, ctx: context.Background(), known: map[string]*entry{}, tables: map[string]*spec.NGram{}}
 }
 
-// Describe reads a model folder without loading the model.
+// Describe reads a model without loading it. A Hugging Face folder or a GGUF
+// file is converted first, unless the user's cache has it.
 func (m *Models) Describe(dir string) (*ort.Bundle, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,13 +80,22 @@ func (m *Models) CheckPair(target, draft string) error {
 		return fmt.Errorf("pair the models: the draft %s has %d logits, the target %s %d; %s", draft, b, target, a, remedy)
 	}
 	for id := range int32(max(t.tokenizer.VocabSize(), d.tokenizer.VocabSize())) {
-		a, _ := t.tokenizer.Token(id)
-		b, _ := d.tokenizer.Token(id)
+		a, b := named(t.tokenizer, id), named(d.tokenizer, id)
 		if a != b {
 			return fmt.Errorf("pair the models: id %d is %q in the draft %s and %q in the target %s; %s", id, b, draft, a, target, remedy)
 		}
 	}
 	return nil
+}
+
+// named is a token's text, empty for an id that has none: some converters name
+// rows of the embeddings that no token has after their numbers.
+func named(t *tokenize.Tokenizer, id int32) string {
+	text, _ := t.Token(id)
+	if text == fmt.Sprintf("[PAD%d]", id) {
+		return ""
+	}
+	return text
 }
 
 // OpenFunc is the type of pipeline.Worker.Open.
@@ -196,7 +207,11 @@ func (m *Models) read(dir string) (*entry, error) {
 	if e := m.known[abs]; e != nil {
 		return e, nil
 	}
-	bundle, err := ort.OpenBundleWith(dir, ort.LogProgress(m.log))
+	folder, err := m.folder(dir)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := ort.OpenBundleWith(folder, ort.LogProgress(m.log))
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ def rope(kind, **more):
 
 
 MODELS = {
-    "llama": ("llama", {**WIDE, "tie_word_embeddings": False}),
+    "llama": ("llama", {**WIDE, "intermediate_size": 64, "tie_word_embeddings": False}),  # all rows are whole blocks of 32
     "llama3": ("llama", {**WIDE, "tie_word_embeddings": True, **rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)}),
     "llama-linear": ("llama", {**SHAPE, "tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True, **rope("linear", factor=4.0)}),
     "mistral": ("mistral", {**WIDE, "tie_word_embeddings": False, "sliding_window": WINDOW}),
