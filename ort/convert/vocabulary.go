@@ -241,9 +241,11 @@ func (v *vocabulary) frame() any {
 
 // bytePairs is a vocabulary like GPT-2's.
 func (v *vocabulary) bytePairs(file object) {
+	// Added tokens are among the words, too: those that are not are numbered
+	// behind the words by who reads the file, whatever their numbers here.
 	words := map[string]int{}
 	for id, token := range v.tokens {
-		if t := v.types[id]; t != controlToken && t != userToken && !v.placeholder(id) {
+		if _, twice := words[token]; !twice && !v.placeholder(id) {
 			words[token] = id
 		}
 	}

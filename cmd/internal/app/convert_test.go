@@ -3,12 +3,14 @@ package app
 import (
 	"compress/gzip"
 	"encoding/json"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort/convert"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 )
@@ -78,5 +80,17 @@ func compareTokenizers(t *testing.T, got, want *tokenize.Tokenizer, texts []stri
 	}
 	if differ > 0 {
 		t.Errorf("%d of %d texts differ", differ, len(texts))
+	}
+}
+
+// TestPairOfFormats: a Hugging Face folder and a GGUF file of one family have the
+// same tokens, also where one names rows of the embeddings that are none.
+func TestPairOfFormats(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	const checkpoints = "../../../ort/convert/testdata/"
+	models := NewModels(configs.Config{}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	defer models.Close()
+	if err := models.CheckPair(checkpoints+"llama", checkpoints+"gguf/llama-q4_0.gguf"); err != nil {
+		t.Error(err)
 	}
 }
