@@ -26,6 +26,7 @@
 //	Sampling, Chain     logits and the sequence so far -> standardized distributions (Leviathan 2.2)
 //	Dist                such a distribution
 //	Coins               counter-based uniforms, one stream a purpose
+//	Noise, Race         one exponential number a token id, and drawing by the smallest of them over its weight
 //	Rule, Verify        Algorithm 2 of Chen et al., from "for t = 1 : K" on, and its variants
 //	Drafter             laws to draft from without a model: n-grams, look-up, uniform
 //	Lookahead, Policy   how K is chosen

@@ -6,7 +6,9 @@
 // deterministic once p(x~), q(x~) and the coins are known). What a replay can
 // show is that the rows are those that the rule makes of the logged
 // probabilities and of this seed's coins: nothing was decided otherwise, left
-// out, counted twice or changed afterwards. That the probabilities are the
+// out, counted twice or changed afterwards. (Under the rule coupled a decision
+// needs the whole target distribution: there the replay shows that the noise is
+// the seed's and that everything adds up, and believes what was accepted.) That the probabilities are the
 // models' takes the models; that the text is that of the tokens takes the
 // tokenizer. Both lie under the digests in the manifests.
 //
