@@ -133,6 +133,12 @@ type NATS struct {
 	// AckWait is the time without a heartbeat after which a shard is given to
 	// another worker.
 	AckWait time.Duration `mapstructure:"ack_wait"`
+	// ConnectWait is how long a worker waits for a server that does not answer
+	// when it starts.
+	ConnectWait time.Duration `mapstructure:"connect_wait"`
+	// Replicas is the number of copies of each stream in a cluster, used by
+	// whoever makes the streams: 1 to 5.
+	Replicas int `mapstructure:"replicas"`
 	// StoreDir is the embedded server's folder; empty leaves it to submit.
 	StoreDir string `mapstructure:"store_dir"`
 }
@@ -191,7 +197,11 @@ func (c Config) TemplateText() (string, error) {
 	if !isFile {
 		return c.Template, nil
 	}
-	text, err := os.ReadFile(name)
+	err := regular(name)
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(name)
+	}
 	if err != nil {
 		return "", c.usage("template", err, "cannot read %s: %v; name a file after '@'", name, cause(err))
 	}

@@ -20,7 +20,11 @@ type document struct {
 
 // readFile reads the configuration file at path, which was given at place.
 func readFile(path, place string) (document, error) {
-	text, err := os.ReadFile(path)
+	err := regular(path)
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return document{}, &UsageError{
 			Msg:    fmt.Sprintf("cannot read configuration file %s: %v", path, cause(err)),

@@ -76,6 +76,8 @@ var keys = []key{
 	{"nats.tls_cert", "", neither, "", ""},
 	{"nats.tls_key", "", neither, "", ""},
 	{"nats.ack_wait", "", neither, 30 * time.Second, ""},
+	{"nats.connect_wait", "", neither, time.Minute, ""},
+	{"nats.replicas", "", neither, 1, ""},
 	{"nats.store_dir", "", neither, "", ""},
 
 	{"ort.library", "ort-library", both, "", "ONNX Runtime's shared library `FILE` (default: the one that make fetched)"},
@@ -101,6 +103,15 @@ func SubmitFlags(fs *pflag.FlagSet) { register(fs, submit) }
 
 // WorkerFlags registers the flags of worker.
 func WorkerFlags(fs *pflag.FlagSet) { register(fs, worker) }
+
+// JobFlags registers the flags of commands that look after jobs.
+func JobFlags(fs *pflag.FlagSet) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	register(all, submit)
+	for _, name := range []string{"config", "nats", "out", "json", "log-level"} {
+		fs.AddFlag(all.Lookup(name))
+	}
+}
 
 func register(fs *pflag.FlagSet, who users) {
 	fs.String("config", "", "configuration `FILE` (YAML)")

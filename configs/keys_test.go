@@ -55,6 +55,7 @@ func TestFlags(t *testing.T) {
 		{"submit", SubmitFlags, "config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-level logit-bias lookahead max-new-tokens " +
 			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty prompt-column repetition-penalty " +
 			"rule seed shard-rows stop target temperature template threads top-k top-p workers"},
+		{"jobs", JobFlags, "config json log-level nats out"},
 		{"worker", WorkerFlags, "config device draft drafter lanes log-level nats ort-library out target threads"},
 	}
 	for _, test := range tests {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,7 +117,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Dataset: "rows.jsonl", PromptColumn: "question", IDColumn: "key",
 		Template: "Q: {{.question}}\nA:", Limit: 20, Margin: 0.05, ShardRows: 3,
 		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
-		Target: "big", Draft: "small", Drafter: "model+lookup:5", K: 0, Lookahead: "confidence:0.25", Rule: "lenient:0.5",
+		Target: "big", Draft: "small", Drafter: "model+lookup:5", K: 7, Lookahead: "confidence:0.25", Rule: "lenient:0.5",
 		Sampling: Sampling{
 			Temperature: 0, TopK: 40, TopP: 0.95, Seed: 18446744073709551615, N: 16, MaxNewTokens: 64,
 			MinP: 0.05, RepetitionPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: -0.25,
@@ -127,7 +128,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		NATS: NATS{
 			URL: "nats://a:4222,tls://b,c:4223", Credentials: "user.creds",
 			TLSCA: "ca.pem", TLSCert: "cert.pem", TLSKey: "key.pem",
-			AckWait: 90 * time.Second, StoreDir: "store",
+			AckWait: 90 * time.Second, ConnectWait: 5 * time.Second, Replicas: 3, StoreDir: "store",
 		},
 		ORT: ORT{
 			Library: "libonnxruntime.so", Threads: 2, Context: 2048, CacheMB: 512, Device: "cuda:1,cuda:0",
@@ -318,7 +319,7 @@ func TestMissingConfigFile(t *testing.T) {
 		t.Errorf("%v does not wrap os.ErrNotExist", err)
 	}
 	_, err = load(t, WorkerFlags, "--config", ".")
-	wantUsage(t, err, "cannot read configuration file .: is a directory (--config)")
+	wantUsage(t, err, "cannot read configuration file .: it is a folder (--config)")
 }
 
 func TestDemoDraftStaysWithDemoTarget(t *testing.T) {
@@ -391,4 +392,14 @@ func TestAdaptiveLookaheadHasRoom(t *testing.T) {
 			t.Errorf("%q: k is %d, want %d", test.args, c.K, test.want)
 		}
 	}
+}
+
+// TestConfigIsAPipe: a configuration that is no file is refused, not waited for.
+func TestConfigIsAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := load(t, SubmitFlags, "--config", pipe)
+	wantUsage(t, err, "cannot read configuration file "+pipe+": it is a pipe or a device, not a file (--config)")
 }

@@ -19,6 +19,13 @@ import (
 // MaxK is the largest lookahead.
 const MaxK = 64
 
+// Bounds of what costs memory in proportion.
+const (
+	maxShardRows = 1 << 16
+	maxSamples   = 1 << 16
+	maxTokens    = 1 << 24 // of a sequence or a vocabulary
+)
+
 var (
 	// A job's name is a folder's and one token of a NATS subject: no dots.
 	jobName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
@@ -53,6 +60,19 @@ func (c Config) ValidateWorker() error {
 	return p.err()
 }
 
+// ValidateJobs checks what the commands that look after jobs need: a NATS
+// server, or nothing where need is false, and sound values.
+func (c Config) ValidateJobs(need bool) error {
+	p := &problems{c: c}
+	p.values()
+	p.must(!need || c.NATS.URL != "", "nats.url", "want a NATS server; name it with --nats")
+	p.file("nats.credentials", c.NATS.Credentials)
+	p.file("nats.tls_ca", c.NATS.TLSCA)
+	p.file("nats.tls_cert", c.NATS.TLSCert)
+	p.file("nats.tls_key", c.NATS.TLSKey)
+	return p.err()
+}
+
 // problems keeps the first thing that is wrong with c.
 type problems struct {
 	c     Config
@@ -77,6 +97,11 @@ func (p *problems) atLeast(path string, value, low int) {
 	p.must(value >= low, path, "want %d or more, got %d", low, value)
 }
 
+// within bounds a number by what it costs: why says what would be too much.
+func (p *problems) within(path string, value, low, high int, why string) {
+	p.must(value >= low && value <= high, path, "want %d to %d (%s), got %d", low, high, why, value)
+}
+
 func (p *problems) oneOf(path, value string, allowed []string) {
 	p.must(slices.Contains(allowed, value), path, "want one of %s, got %q", strings.Join(allowed, ", "), value)
 }
@@ -86,17 +111,19 @@ func (p *problems) values() {
 	c := p.c
 	p.must(c.Out != "", "out", "want a folder; name one with --out")
 	p.must(c.ORT.Threads >= 0 && c.ORT.Threads <= 1024, "ort.threads", "want 0 to 1024, got %d", c.ORT.Threads)
-	p.must(c.ORT.Context == 0 || c.ORT.Context >= 2, "ort.context", "want 2 or more, or 0 (the models' own), got %d", c.ORT.Context)
-	p.atLeast("ort.cache_mb", c.ORT.CacheMB, 0)
+	p.must(c.ORT.Context == 0 || c.ORT.Context >= 2 && c.ORT.Context <= maxTokens, "ort.context", "want 2 to %d, or 0 (the models' own), got %d", maxTokens, c.ORT.Context)
+	p.within("ort.cache_mb", c.ORT.CacheMB, 0, 1<<24, "16 TiB")
 	if _, _, err := c.Lanes.Count(); err != nil {
 		p.must(false, "lanes", "%v", err)
 	}
 	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)
 	p.serverURLs()
 	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")
-	p.must(c.NATS.AckWait >= 100*time.Millisecond, "nats.ack_wait", "want 100ms or more, got %v", c.NATS.AckWait)
-	p.must(c.DrainTimeout >= 0, "drain_timeout", "want 0s or more, got %v", c.DrainTimeout)
-	p.atLeast("max_attempts", c.MaxAttempts, 1)
+	p.must(c.NATS.AckWait >= 100*time.Millisecond && c.NATS.AckWait <= time.Hour, "nats.ack_wait", "want 100ms to 1h, got %v", c.NATS.AckWait)
+	p.must(c.NATS.ConnectWait >= 0 && c.NATS.ConnectWait <= 24*time.Hour, "nats.connect_wait", "want 0s to 24h, got %v", c.NATS.ConnectWait)
+	p.within("nats.replicas", c.NATS.Replicas, 1, 5, "NATS has no more")
+	p.must(c.DrainTimeout >= 0 && c.DrainTimeout <= 24*time.Hour, "drain_timeout", "want 0s to 24h, got %v", c.DrainTimeout)
+	p.within("max_attempts", c.MaxAttempts, 1, 1000, "each is a whole shard decoded")
 	p.oneOf("log.level", c.Log.Level, logLevels)
 	p.oneOf("log.format", c.Log.Format, logFormats)
 }
@@ -106,21 +133,22 @@ func (p *problems) submitValues() {
 	p.must(c.Dataset != "", "dataset", "want a dataset; name a file with --dataset")
 	p.atLeast("limit", c.Limit, 0)
 	p.must(c.Margin >= 0 && c.Margin < 1, "margin", "want 0 (none) or more and less than 1, such as 0.05 for 5 points, got %v", c.Margin)
-	p.atLeast("shard_rows", c.ShardRows, 1)
+	p.within("shard_rows", c.ShardRows, 1, maxShardRows, "a shard is one message, and is lost whole")
 	p.must(c.Job == "" || jobName.MatchString(c.Job), "job",
 		"want 1 to 64 letters, digits, '_' and '-', the first a letter or digit, got %q", c.Job)
 	p.oneOf("mode", c.Mode, modes)
 	p.must(c.Target != "", "target", "want a target model beside the draft; name its folder with --target")
 	p.must(c.Draft != "" || !c.NeedsDraft(), "draft",
 		"want a draft model for mode %s; name its folder with --draft, or use --mode ars", c.Mode)
-	p.must(c.K >= 0 && c.K <= MaxK, "k", "want 0 to %d, got %d", MaxK, c.K)
+	// Without speculation there is no lookahead.
+	p.must(c.Mode == ModeArS || c.K >= 1 && c.K <= MaxK, "k", "want 1 to %d tokens drafted per loop, got %d; for none use mode ars", MaxK, c.K)
 	p.rule()
 	p.drafter()
 	p.lookahead()
 	// Each comparison is false for NaN.
 	p.must(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64, "sampling.temperature", "want 0 (greedy) or more, got %v", s.Temperature)
 	p.must(s.TopP > 0 && s.TopP <= 1, "sampling.top_p", "want more than 0 and at most 1 (off), got %v", s.TopP)
-	p.atLeast("sampling.top_k", s.TopK, 0)
+	p.within("sampling.top_k", s.TopK, 0, maxTokens, "no vocabulary is larger")
 	p.must(s.MinP >= 0 && s.MinP <= 1, "sampling.min_p", "want 0 (off) to 1, got %v", s.MinP)
 	p.must(s.RepetitionPenalty > 0 && s.RepetitionPenalty <= math.MaxFloat64, "sampling.repetition_penalty", "want more than 0, 1 is off, got %v", s.RepetitionPenalty)
 	p.finite("sampling.presence_penalty", s.PresencePenalty)
@@ -129,13 +157,13 @@ func (p *problems) submitValues() {
 		b := s.LogitBias[id]
 		p.must(finite(b), "sampling.logit_bias", "token %d: want a finite number, got %v; what is never to be generated goes to sampling.forbidden_tokens", id, b)
 	}
-	p.atLeast("sampling.no_repeat_ngram_size", s.NoRepeatNGramSize, 0)
+	p.within("sampling.no_repeat_ngram_size", s.NoRepeatNGramSize, 0, maxTokens, "no sequence is longer")
 	p.atLeast("sampling.min_new_tokens", s.MinNewTokens, 0)
 	p.must(s.MinNewTokens <= s.MaxNewTokens, "sampling.min_new_tokens", "want at most sampling.max_new_tokens, %d, got %d", s.MaxNewTokens, s.MinNewTokens)
-	p.atLeast("sampling.n", s.N, 1)
-	p.atLeast("sampling.max_new_tokens", s.MaxNewTokens, 1)
+	p.within("sampling.n", s.N, 1, maxSamples, "each is a completion of every row")
+	p.within("sampling.max_new_tokens", s.MaxNewTokens, 1, maxTokens, "no sequence is longer")
 	p.must(!slices.Contains(s.Stop, ""), "sampling.stop", "want texts that are not empty: an empty one would stop at once")
-	p.atLeast("workers", c.Workers, 1)
+	p.within("workers", c.Workers, 1, 256, "each has its own caches")
 	p.must(!c.Detach || c.NATS.URL != "", "detach",
 		"want a NATS server: the embedded one ends with submit; name one with --nats")
 }
@@ -227,10 +255,7 @@ func (p *problems) file(key, path string) {
 	if path == "" || p.first != nil {
 		return
 	}
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		err = errors.New("it is a folder")
-	}
+	err := regular(path)
 	if err == nil {
 		var f *os.File
 		if f, err = os.Open(path); err == nil {
@@ -240,6 +265,21 @@ func (p *problems) file(key, path string) {
 	if err != nil {
 		p.first = p.c.usage(key, err, "cannot read %s: %v; name a file that is there", path, cause(err))
 	}
+}
+
+// regular says why path is not a file that can be read at once: opening a named
+// pipe waits for its writer, and a device may never end.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return errors.New("it is a folder")
+	case !info.Mode().IsRegular():
+		return errors.New("it is a pipe or a device, not a file")
+	}
+	return nil
 }
 
 // model notes a problem unless path is empty, a folder or a .gguf file.

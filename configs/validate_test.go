@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -71,6 +72,9 @@ func site(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, file := range []string{"rows.jsonl", "prompt.txt"} {
 		if err := os.WriteFile(file, []byte("Q: {{.q}}"), 0o600); err != nil {
 			t.Fatal(err)
@@ -87,6 +91,9 @@ func TestValidateSubmit(t *testing.T) {
 		{"no dataset", "", "dataset: want a dataset; name a file with --dataset (default)"},
 		{"missing dataset", "--dataset no.parquet", "dataset: cannot read no.parquet: no such file or directory; name a file that is there (--dataset)"},
 		{"dataset is a folder", "--dataset other", "dataset: cannot read other: it is a folder; name a file that is there (--dataset)"},
+		{"dataset is a pipe", "--dataset pipe", "dataset: cannot read pipe: it is a pipe or a device, not a file; name a file that is there (--dataset)"},
+		{"dataset is a device", "--dataset /dev/zero", "dataset: cannot read /dev/zero: it is a pipe or a device, not a file; name a file that is there (--dataset)"},
+		{"template is a pipe", "--dataset rows.jsonl --template @pipe", "template: cannot read pipe: it is a pipe or a device, not a file; name a file after '@' (--template)"},
 		{"missing target", "--dataset rows.jsonl --target no --draft other", "target: cannot read no: no such file or directory; name a model with --target (--target)"},
 		{"target is a file", "--dataset rows.jsonl --target rows.jsonl --draft other", "target: cannot read rows.jsonl: it is neither a folder nor a .gguf file; name a model with --target (--target)"},
 		{"missing draft", "--dataset rows.jsonl --target other --draft no", "draft: cannot read no: no such file or directory; name a model with --draft (--draft)"},

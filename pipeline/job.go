@@ -1,11 +1,15 @@
 package pipeline
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/draftmill/draftmill/spec"
@@ -73,19 +77,15 @@ type Place struct {
 
 // Has reports whether the job decodes in mode m.
 func (j *Job) Has(m Mode) bool {
-	for _, mode := range j.Modes {
-		if mode == m {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(j.Modes, m)
 }
 
 // Validate checks the settings that decoding relies on.
 func (j *Job) Validate() error {
+	if err := storage.CheckName(j.Name); err != nil {
+		return err
+	}
 	switch {
-	case !nameable.MatchString(j.Name):
-		return fmt.Errorf("job name %q: use 1 to 64 letters, digits, '-' and '_', the first no '-'", j.Name)
 	case len(j.Modes) == 0:
 		return fmt.Errorf("job %s has no mode", j.Name)
 	case j.Has(SpS) && j.Draft == nil && j.Drafter == nil:
@@ -139,8 +139,6 @@ func (j *Job) EffectiveRule() spec.Rule {
 	return j.Rule.For(j.Sampling)
 }
 
-var nameable = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
-
 var unnameable = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
 // DefaultName derives a name from the dataset's and from everything else in
@@ -153,7 +151,7 @@ func (j *Job) DefaultName() (string, error) {
 		return "", fmt.Errorf("name the job: %w", err)
 	}
 	base, _, _ := strings.Cut(j.Dataset.Name, ".")
-	base = strings.Trim(unnameable.ReplaceAllString(base, "-"), "-")
+	base = strings.Trim(unnameable.ReplaceAllString(base, "-"), "-_")
 	if base == "" {
 		base = "job"
 	}
@@ -164,9 +162,29 @@ func (j *Job) DefaultName() (string, error) {
 	return base + "-" + hex.EncodeToString(sum[:4]), nil
 }
 
-// Key names one shard of one mode on the queue: job/mode/shard.
-func Key(job string, m Mode, shard int) string {
-	return fmt.Sprintf("%s/%s/%05d", job, m, shard)
+// Run names what a job with this specification writes to this place: twelve
+// digits of a digest of the output folder, twelve of the specification's. Jobs
+// of one name that differ in either are different runs, and share nothing on a
+// queue.
+func Run(spec []byte, out string) string {
+	var compact bytes.Buffer
+	if json.Compact(&compact, spec) == nil { // however it is indented
+		spec = compact.Bytes()
+	}
+	return RunPlace(out) + "-" + shortDigest(spec)
+}
+
+// RunPlace is the part of a run's name that names the output folder.
+func RunPlace(out string) string { return shortDigest([]byte(filepath.Clean(out))) }
+
+func shortDigest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// Key names one shard of one mode on the queue: job/run/mode/shard.
+func Key(job, run string, m Mode, shard int) string {
+	return fmt.Sprintf("%s/%s/%s/%05d", job, run, m, shard)
 }
 
 // Keys of the metadata that travels in a shard's Arrow schema.
@@ -177,11 +195,7 @@ const (
 )
 
 // encodeShard makes the message of one shard in one mode.
-func encodeShard(job *Job, place Place, m Mode, shard int, rows []storage.ShardRow) ([]byte, error) {
-	spec, err := job.Spec()
-	if err != nil {
-		return nil, fmt.Errorf("encode shard %d: %w", shard, err)
-	}
+func encodeShard(spec []byte, place Place, m Mode, shard int, rows []storage.ShardRow) ([]byte, error) {
 	where, err := json.Marshal(place)
 	if err != nil {
 		return nil, fmt.Errorf("encode shard %d: %w", shard, err)
@@ -200,9 +214,27 @@ type task struct {
 	mode  Mode
 	shard int
 	rows  []storage.ShardRow
+	spec  []byte // of the job, as published
+	run   string // see Run
 }
 
-func decodeTask(data []byte) (*task, error) {
+// decodeTask reads the message that was published under key. An error blames
+// the message, unless it is of a newer draftmill than this worker.
+func decodeTask(key string, data []byte) (*task, error) {
+	t, err := readTask(data)
+	switch {
+	case errors.Is(err, storage.ErrNewer):
+		return nil, blame(BlameWorker, err)
+	case err != nil:
+		return nil, blame(BlameMessage, err)
+	}
+	if want := Key(t.job.Name, t.run, t.mode, t.shard); key != want {
+		return nil, blame(BlameMessage, fmt.Errorf("the shard %s was queued as %s; submit the job again", want, key))
+	}
+	return t, nil
+}
+
+func readTask(data []byte) (*task, error) {
 	shard, err := storage.DecodeShard(data)
 	if err != nil {
 		return nil, err
@@ -214,6 +246,8 @@ func decodeTask(data []byte) (*task, error) {
 	if err := json.Unmarshal([]byte(shard.Meta[metaPlace]), &t.place); err != nil {
 		return nil, fmt.Errorf("read the place in the metadata of shard %d: %w", t.shard, err)
 	}
+	t.spec = []byte(shard.Meta[metaJob])
+	t.run = Run(t.spec, t.place.Out)
 	if err := t.job.Validate(); err != nil {
 		return nil, err
 	}

@@ -2,11 +2,11 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -58,13 +58,22 @@ func TestFailedShardsRunAlone(t *testing.T) {
 	b := newBench(t)
 	b.worker.Lanes = 8
 	b.job.Modes = []Mode{ArS}
+	b.create(t, t.TempDir())
 	b.publish(t, 16)
-	b.target.Fail = errors.New("device lost")
+	once := true
+	sound := b.worker.Open
+	b.worker.Open = func(ctx context.Context, job *Job, place Place, m Mode) (engine.Pair, func(), error) {
+		pair, release, err := sound(ctx, job, place, m)
+		if once {
+			pair.Target = picky{b.target}
+		}
+		once = false
+		return pair, release, err
+	}
 	drain, stop := context.WithCancel(t.Context())
 	defer stop()
 	failed, acked := map[int64]bool{}, 0
 	b.onSettle = func() {
-		b.target.Fail = nil
 		var shard int64
 		switch last := b.settled[len(b.settled)-1]; {
 		case strings.HasPrefix(last, "ack"):

@@ -177,6 +177,8 @@ func encode(e *engine.Engine, row *storage.ShardRow) ([]int32, error) {
 		return nil, errNullPrompt
 	case len(row.Prompt) == 0:
 		return nil, errEmptyPrompt
+	case len(row.Prompt) > MaxPrompt:
+		return nil, fmt.Errorf("the prompt has more than %d MiB", MaxPrompt>>20)
 	case !utf8.Valid(row.Prompt):
 		return nil, errUTF8
 	}

@@ -7,7 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,7 +66,11 @@ func (p *parcel) Data() []byte { return p.data }
 func (p *parcel) Attempt() int { return p.attempt }
 
 func (p *parcel) settle(what string, again int) error {
-	p.shelf.settled = append(p.shelf.settled, what+" "+p.key)
+	name := p.key
+	if parts := strings.Split(p.key, "/"); len(parts) == 4 {
+		name = parts[0] + "/" + parts[2] + "/" + parts[3] // without the run
+	}
+	p.shelf.settled = append(p.shelf.settled, what+" "+name)
 	if again > 0 {
 		p.attempt = again
 		p.shelf.waiting <- p
@@ -117,14 +125,8 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{shelf: newShelf(), job: testJob(), place: Place{Out: t.TempDir()}}
-	spec, err := b.job.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.folder, err = storage.CreateJob(b.place.Out, b.job.Name, spec); err != nil {
-		t.Fatal(err)
-	}
+	b := &bench{shelf: newShelf(), job: testJob()}
+	b.create(t, t.TempDir())
 	tok, eos := enginetest.Letters(t, "ab")
 	b.target = enginetest.New(t, 3, enginetest.Hashed(3, 1))
 	b.worker = &Worker{
@@ -141,8 +143,31 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
+// create makes the job's folder.
+func (b *bench) create(t *testing.T, out string) {
+	t.Helper()
+	spec, err := b.job.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.place.Out = out
+	if b.folder, err = storage.CreateJob(out, b.job.Name, spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (b *bench) submitter() *Submitter {
 	return &Submitter{Job: b.job, Place: b.place, Folder: b.folder, Publisher: b.shelf}
+}
+
+// key names a shard of the bench's job.
+func (b *bench) key(t *testing.T, m Mode, shard int) string {
+	t.Helper()
+	spec, err := b.job.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Key(b.job.Name, Run(spec, b.place.Out), m, shard)
 }
 
 func (b *bench) publish(t *testing.T, rows int) Published {
@@ -239,31 +264,73 @@ func TestRedeliveredShardIsFoundDone(t *testing.T) {
 	if b.target.Passes != passes {
 		t.Error("a committed shard was decoded again")
 	}
-	if want := "ack " + p.key; b.settled[2] != want {
+	if want := "ack job/ars/00000"; b.settled[2] != want {
 		t.Errorf("settled by %q, want %q", b.settled[2], want)
 	}
 }
 
-// TestFailingShards: a shard is retried, and set aside after MaxAttempts; the
-// rest goes on, and Wait says what is missing and why.
+// picky is a model that fails at prompts that begin with abb.
+type picky struct{ *enginetest.Model }
+
+func (p picky) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
+	if past[0] == 0 && len(tokens[0]) > 2 && slices.Equal(tokens[0][:3], []int32{0, 1, 1}) {
+		return nil, errors.New("device lost")
+	}
+	return p.Model.Forward(ctx, slots, past, tokens)
+}
+
+// wakeAtOnce makes pauses take no time for the rest of the test, and counts them.
+func wakeAtOnce(t *testing.T) *int {
+	t.Helper()
+	was, slept := sleep, 0
+	sleep = func(ctx context.Context, _ time.Duration) error { slept++; return ctx.Err() }
+	t.Cleanup(func() { sleep = was })
+	return &slept
+}
+
+// overseer is what the shelf says of a job.
+type overseer struct {
+	*shelf
+	reasons map[string]string
+	err     error
+	asked   int
+}
+
+func (o *overseer) Queued(context.Context) ([]string, error) {
+	o.asked++
+	return slices.Collect(maps.Keys(o.queued)), o.err
+}
+
+func (o *overseer) Rejected(context.Context) (map[string]string, error) { return o.reasons, o.err }
+
+// TestFailingShards: a shard that a sound model fails at is retried, and set aside
+// after MaxAttempts; the rest goes on, and Wait says what is missing and why.
 func TestFailingShards(t *testing.T) {
 	b := newBench(t)
 	b.publish(t, 1)
-	b.target.Fail = errors.New("device lost")
+	sound := b.worker.Open
+	b.worker.Open = func(ctx context.Context, job *Job, place Place, m Mode) (engine.Pair, func(), error) {
+		pair, release, err := sound(ctx, job, place, m)
+		pair.Target = picky{b.target}
+		return pair, release, err
+	}
 	b.work(t, 6)
 	want := []string{"retry job/ars/00000", "retry job/sps/00000", "retry job/ars/00000", "retry job/sps/00000", "reject job/ars/00000", "reject job/sps/00000"}
 	if !slices.Equal(b.settled, want) {
 		t.Errorf("settled %q", b.settled)
 	}
+	if b.opened != b.closed || b.opened < 6 {
+		t.Errorf("opened %d pairs and closed %d, want a new one after each failure", b.opened, b.closed)
+	}
 	s := b.submitter()
-	s.Rejected = func(context.Context) ([]string, error) { return []string{"ars: device lost", "sps: device lost"}, nil }
-	if err := s.Wait(t.Context(), nil); err == nil {
-		t.Error("Wait does not say that shards are missing")
+	s.Overseer = &overseer{shelf: b.shelf, reasons: map[string]string{b.key(t, ArS, 0): "device lost", b.key(t, SpS, 0): "device lost"}}
+	if err := s.Wait(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "2 shards of job job failed") {
+		t.Errorf("Wait does not say that shards are missing: %v", err)
 	}
 	if b.folder.Done() {
 		t.Error("the job is called done")
 	}
-	b.target.Fail = nil
+	b.worker.Open = sound
 	if n := b.publish(t, 1); n.Fresh != 2 {
 		t.Errorf("published after the rejection %+v", n)
 	}
@@ -273,22 +340,340 @@ func TestFailingShards(t *testing.T) {
 	}
 }
 
-// TestShardsThatAreNone: what cannot be read is retried and set aside like any
-// failure, and the worker goes on.
+// TestABrokenWorkerBurnsNoShard: a worker whose models do not load, or whose device
+// is gone, hands its shards back uncounted, pauses so that others get them, and
+// ends with the reason.
+func TestABrokenWorkerBurnsNoShard(t *testing.T) {
+	for name, breakIt := range map[string]func(*bench){
+		"models that do not load": func(b *bench) {
+			b.worker.Open = func(context.Context, *Job, Place, Mode) (engine.Pair, func(), error) {
+				return engine.Pair{}, nil, errors.New("model folder wrong has another digest")
+			}
+		},
+		"a model file that was written over": func(b *bench) {
+			b.worker.Check = func() error { return errors.New("the file weights has another digest than when it was loaded") }
+		},
+		"a device that is gone": func(b *bench) { b.target.Fail = errors.New("another digest: device lost") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			slept := wakeAtOnce(t)
+			b := newBench(t)
+			b.publish(t, 1)
+			breakIt(b)
+			err := b.worker.Run(t.Context(), t.Context())
+			if err == nil || !strings.Contains(err.Error(), "another digest") {
+				t.Errorf("the worker ends with %v", err)
+			}
+			for _, s := range b.settled {
+				if !strings.HasPrefix(s, "release ") {
+					t.Errorf("settled %q", b.settled)
+				}
+			}
+			if len(b.settled) != worstFaults || *slept < worstFaults-1 {
+				t.Errorf("%d shards handed back with %d pauses", len(b.settled), *slept)
+			}
+		})
+	}
+}
+
+// TestAShardThatKillsItsWorker: the count of attempts is looked at before a shard
+// is touched, since whoever died with it said nothing.
+func TestAShardThatKillsItsWorker(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 1)
+	(<-b.waiting).attempt = 0 // the ars shard is gone
+	p := <-b.waiting
+	p.attempt = b.worker.MaxAttempts + 1
+	b.waiting <- p
+	b.work(t, 1)
+	if want := []string{"reject job/sps/00000"}; !slices.Equal(b.settled, want) || b.opened > 0 {
+		t.Errorf("settled %q, %d models opened", b.settled, b.opened)
+	}
+}
+
+// TestADiskWithoutRoom: the shard goes back uncounted, and no other is taken until
+// the disk has room, however long that lasts.
+func TestADiskWithoutRoom(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 1)
+	blocked := filepath.Join(b.folder.Dir(), "_staging")
+	if err := os.MkdirAll(blocked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	full := &Fault{BlameDisk, fmt.Errorf("write %s: %w", blocked, syscall.ENOSPC)}
+	fails, slept := 3, wakeAtOnce(t)
+	sound := b.worker.Open
+	b.worker.Open = func(ctx context.Context, job *Job, place Place, m Mode) (engine.Pair, func(), error) {
+		if fails--; fails >= 0 {
+			return engine.Pair{}, nil, full
+		}
+		return sound(ctx, job, place, m)
+	}
+	b.worker.MaxAttempts = 1
+	b.work(t, 5)
+	if want := []string{"release", "release", "release", "ack", "ack"}; !slices.EqualFunc(b.settled, want, strings.HasPrefix) || *slept != 3 {
+		t.Errorf("settled %q with %d pauses", b.settled, *slept)
+	}
+}
+
+// TestShardsThatAreNone: what cannot be read is set aside at once, and the worker
+// goes on.
 func TestShardsThatAreNone(t *testing.T) {
 	b := newBench(t)
-	b.worker.MaxAttempts = 1
+	b.publish(t, 1)
+	p := <-b.waiting
+	<-b.waiting
 	b.waiting <- &parcel{b.shelf, "job/ars/00000", []byte("no shard"), 1}
 	job := testJob()
 	job.Name = "../elsewhere"
-	data, err := encodeShard(&job, b.place, ArS, 0, []storage.ShardRow{{Prompt: []byte("a")}})
+	elsewhere := filepath.Join(filepath.Dir(b.place.Out), "elsewhere")
+	spec, err := job.Spec()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.waiting <- &parcel{b.shelf, "job/ars/00001", data, 1}
-	b.work(t, 2)
-	if want := []string{"reject job/ars/00000", "reject job/ars/00001"}; !slices.Equal(b.settled, want) {
+	data, err := encodeShard(spec, b.place, ArS, 0, []storage.ShardRow{{Prompt: []byte("a")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.waiting <- &parcel{b.shelf, Key(job.Name, Run(spec, b.place.Out), ArS, 0), data, 1}
+	// A sound message under the key of another.
+	p.key = strings.Replace(p.key, "/ars/", "/sps/", 1)
+	b.waiting <- p
+	b.work(t, 3)
+	if want := []string{"reject job/ars/00000", "reject ", "reject job/sps/00000"}; !slices.EqualFunc(b.settled, want, strings.HasPrefix) {
 		t.Errorf("settled %q", b.settled)
+	}
+	if _, err := os.Stat(elsewhere); err == nil {
+		t.Error("a job's name led out of the output folder")
+	}
+}
+
+// TestLeftoversOfAnotherJob: a job's folder is removed and a job of the same name
+// made there; what is still queued of the first is not decoded into the second,
+// though the worker had the folder open.
+func TestLeftoversOfAnotherJob(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 4)
+	b.work(t, 1) // the worker has seen the first folder
+	if err := os.RemoveAll(b.folder.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	b.job.Sampling.Temperature = 0.2
+	b.create(t, b.place.Out)
+	if n := b.publish(t, 4); n.Fresh != 4 || n.Queued != 0 {
+		t.Errorf("published %+v beside the leftovers", n)
+	}
+	b.settled = nil
+	b.work(t, 7)
+	if got := strings.Join(b.settled, " "); strings.Count(got, "reject") != 3 || strings.Count(got, "ack") != 4 {
+		t.Errorf("settled %q", b.settled)
+	}
+	if !b.folder.Done() {
+		t.Error("the job is not done")
+	}
+}
+
+// TestTwoJobsOfOneName: one name, two output folders, one queue: both are done.
+func TestTwoJobsOfOneName(t *testing.T) {
+	b := newBench(t)
+	first := b.folder
+	b.publish(t, 2)
+	b.create(t, t.TempDir())
+	if n := b.publish(t, 2); n.Fresh != 2 {
+		t.Errorf("the second job of that name published %+v", n)
+	}
+	b.work(t, 4)
+	if !first.Done() || !b.folder.Done() {
+		t.Errorf("done: %v and %v", first.Done(), b.folder.Done())
+	}
+}
+
+// TestAJobWithoutAPlan: all shards were committed before submit could write the
+// plan; the next one completes the job without waiting.
+func TestAJobWithoutAPlan(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 1)
+	if err := os.Remove(filepath.Join(b.folder.Dir(), "_plan.json")); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if b.folder, err = storage.OpenJob(b.folder.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	b.work(t, 2)
+	if b.folder.Done() {
+		t.Fatal("done without a plan")
+	}
+	if n := b.publish(t, 1); n.Committed != 2 || !b.folder.Done() {
+		t.Errorf("published %+v, done: %v", n, b.folder.Done())
+	}
+}
+
+// TestTheQueueLosesShards: Wait asks what is queued and publishes what is missing
+// there, and only that; a queue that does not answer is waited for.
+func TestTheQueueLosesShards(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 4)
+	lost := []*parcel{<-b.waiting, <-b.waiting}
+	for _, p := range lost {
+		delete(b.queued, p.key)
+	}
+	s := b.submitter()
+	o := &overseer{shelf: b.shelf, err: &Fault{BlameNetwork, errors.New("no answer")}}
+	s.Overseer = o
+	reopened := 0
+	s.Reopen = func() (Rows, func() error, error) {
+		reopened++
+		return &rowsOf{n: 4}, func() error { return nil }, nil
+	}
+	s.Log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.wait(ctx, nil, time.Millisecond, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a queue that does not answer ends the wait: %v", err)
+	}
+	o.err = nil
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.wait(ctx, nil, time.Millisecond, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if len(b.waiting) != 4 || reopened != 1 {
+		t.Errorf("%d shards are queued after the dataset was read %d times, want 4 after 1", len(b.waiting), reopened)
+	}
+	b.work(t, 4)
+	if err := s.Wait(t.Context(), nil); err != nil || !b.folder.Done() {
+		t.Errorf("the job does not end: %v", err)
+	}
+}
+
+// TestLatencyHoldsAllOfASample: with one lane, nothing that a sample takes is
+// outside of its latency, the tokenizer's time included.
+func TestLatencyHoldsAllOfASample(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 8)
+	b.work(t, 8)
+	for _, m := range b.job.Modes {
+		if err := b.folder.ReadCompletions(string(m), func(c storage.Completion) error {
+			if c.LatencyNS < c.TotalNS {
+				t.Errorf("%s row %d: latency %d ns, total %d ns", m, c.Row, c.LatencyNS, c.TotalNS)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPromptsWithoutMeasure: a prompt beyond all measure is a row with an error,
+// and is not carried over the queue; a shard of many such is refused.
+func TestPromptsWithoutMeasure(t *testing.T) {
+	b := newBench(t)
+	long := slices.Repeat([]byte("a"), MaxPrompt+5)
+	rows := func(n int) Rows { return &repeated{storage.Row{Prompt: long}, n} }
+	seen := func(Mode, int, bool) {}
+	if _, err := b.submitter().Publish(t.Context(), rows(1), seen); err != nil {
+		t.Fatal(err)
+	}
+	if size := len((<-b.waiting).data); size > MaxPrompt+1<<16 {
+		t.Errorf("the message has %d bytes", size)
+	}
+	b.work(t, 1)
+	found := 0
+	if err := b.folder.ReadCompletions("sps", func(c storage.Completion) error {
+		found++
+		if !strings.Contains(c.Error, "more than 16 MiB") {
+			t.Errorf("error %q", c.Error)
+		}
+		return nil
+	}); err != nil || found != 1 {
+		t.Errorf("%d rows (%v)", found, err)
+	}
+	b.job.ShardRows = 100
+	if _, err := b.submitter().Publish(t.Context(), rows(100), seen); err == nil || !strings.Contains(err.Error(), "smaller shard_rows") {
+		t.Errorf("a shard of 1.6 GB: %v", err)
+	}
+}
+
+// repeated yields a row n times.
+type repeated struct {
+	row storage.Row
+	n   int
+}
+
+func (r *repeated) Next() (storage.Row, error) {
+	if r.n--; r.n < 0 {
+		return storage.Row{}, io.EOF
+	}
+	return r.row, nil
+}
+
+func TestTemplateColumns(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "[]", "plain": "[]", "{{.a}} and {{.b}}": "[a b]", "{{if .a}}{{$.b}}{{else}}{{printf \"%s\" .c}}{{end}}": "[a b c]",
+		"{{index . \"a b\"}}": "all", "{{with .a}}{{.}}{{end}}": "all", "{{range $k, $v := $}}{{$v}}{{end}}": "all",
+	} {
+		names, err := TemplateColumns(text)
+		got := fmt.Sprint(names)
+		if names == nil {
+			got = "all"
+		}
+		if err != nil || got != want {
+			t.Errorf("%q: %s (%v), want %s", text, got, err, want)
+		}
+	}
+	if _, err := TemplateColumns("{{"); err == nil {
+		t.Error("a broken template is taken")
+	}
+}
+
+// TestNamesThatDatasetsGive: a job's default name is one that its folder can have.
+func TestNamesThatDatasetsGive(t *testing.T) {
+	for _, name := range []string{"_train.jsonl", "-x.parquet", "__", "a b.c", strings.Repeat("_x", 60), "données.jsonl", ""} {
+		j := testJob()
+		j.Dataset.Name = name
+		var err error
+		if j.Name, err = j.DefaultName(); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Validate(); err != nil {
+			t.Errorf("dataset %q: %v", name, err)
+		}
+		if _, err := storage.CreateJob(t.TempDir(), j.Name, []byte("{}")); err != nil {
+			t.Errorf("dataset %q: %v", name, err)
+		}
+	}
+}
+
+// TestACancelledJob: its shards leave the queue without being decoded, who waits
+// for it is told, and it can be taken up again.
+func TestACancelledJob(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 4)
+	b.work(t, 1)
+	if err := b.folder.Cancel(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.submitter().Wait(t.Context(), nil); !errors.Is(err, ErrCancelled) {
+		t.Errorf("Wait ends with %v", err)
+	}
+	passes := b.target.Passes
+	b.work(t, 4)
+	if len(b.queued) != 0 || b.target.Passes != passes {
+		t.Errorf("%d shards are queued, %d passes were run for a cancelled job", len(b.queued), b.target.Passes-passes)
+	}
+	if n, err := b.folder.CountCommitted("ars"); n != 1 || err != nil {
+		t.Errorf("%d shards committed (%v)", n, err)
+	}
+	if err := b.folder.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.publish(t, 4); n.Committed != 1 || n.Fresh != 3 {
+		t.Errorf("published %+v", n)
+	}
+	b.work(t, 7)
+	if err := b.submitter().Wait(t.Context(), nil); err != nil || !b.folder.Done() {
+		t.Errorf("taken up again: %v", err)
 	}
 }
 
@@ -314,7 +699,7 @@ func TestStopping(t *testing.T) {
 	if want := []string{"release job/sps/00000"}; !slices.Equal(b.settled, want) {
 		t.Errorf("settled %q after a hard stop", b.settled)
 	}
-	if done, err := b.folder.Committed("sps", 0); err != nil || done {
+	if done, err := b.folder.Committed(t.Context(), "sps", 0); err != nil || done {
 		t.Errorf("a shard that was given back is committed (%v)", err)
 	}
 }
@@ -326,7 +711,8 @@ func TestPublishLimitsAndTemplates(t *testing.T) {
 	if n := b.publish(t, 100); n != (Published{Rows: 3, Shards: 2, Fresh: 4}) {
 		t.Errorf("published %+v", n)
 	}
-	got, err := decodeTask((<-b.waiting).data)
+	first := <-b.waiting
+	got, err := decodeTask(first.key, first.data)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const readBatch = 128
 // here, panic in a goroutine of its own, or ask for any amount of memory.
 type arrowRows struct {
 	what    Info
-	scalars []int                        // columns of the batches that are text or can be written as text
+	scalars []int                        // columns of the batches that are asked for, and text or can be written as text
 	prompt  int                          // column of the batches
 	id      int                          // likewise, -1 if there is none
 	batch   func() (arrow.Record, error) // the next one, owned by the callee until the next call; io.EOF at the end
@@ -35,7 +35,7 @@ type arrowRows struct {
 }
 
 // openArrow opens a file in one of the Arrow formats.
-func openArrow(f *os.File, format string, cols Columns) (*arrowRows, error) {
+func openArrow(f *os.File, format string, cols wanted) (*arrowRows, error) {
 	s := &arrowRows{what: Info{Format: format, Rows: -1}}
 	switch format {
 	case FormatParquet:
@@ -48,7 +48,7 @@ func openArrow(f *os.File, format string, cols Columns) (*arrowRows, error) {
 	return nil, fmt.Errorf("unknown format %q", format)
 }
 
-func (s *arrowRows) openParquet(f *os.File, cols Columns) error {
+func (s *arrowRows) openParquet(f *os.File, cols wanted) error {
 	props := parquet.NewReaderProperties(allocator)
 	props.BufferedStreamEnabled = true // pages as they come, not whole columns
 	pq, err := file.NewParquetReader(f, file.WithReadProps(props))
@@ -70,7 +70,8 @@ func (s *arrowRows) openParquet(f *os.File, cols Columns) error {
 	if err := s.resolve(all, cols); err != nil {
 		return err
 	}
-	// Nested columns stay unread: only what becomes text is decoded.
+	// Only what becomes text, and is asked for, is decoded: another column may
+	// be nested, or of an encoding that the library does not know.
 	var leaves []int
 	for _, i := range s.scalars {
 		leaves = append(leaves, fr.Manifest.Fields[i].ColIndex)
@@ -96,7 +97,7 @@ func (s *arrowRows) openParquet(f *os.File, cols Columns) error {
 	return nil
 }
 
-func (s *arrowRows) openFile(f *os.File, cols Columns) error {
+func (s *arrowRows) openFile(f *os.File, cols wanted) error {
 	r, err := ipc.NewFileReader(f, ipc.WithAllocator(allocator))
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func (s *arrowRows) openFile(f *os.File, cols Columns) error {
 	return nil
 }
 
-func (s *arrowRows) openStream(f *os.File, cols Columns) error {
+func (s *arrowRows) openStream(f *os.File, cols wanted) error {
 	in := &markReader{r: bufio.NewReader(f)}
 	r, err := ipc.NewReader(in, ipc.WithAllocator(allocator))
 	if err != nil {
@@ -154,12 +155,9 @@ func (m *markReader) Read(p []byte) (int, error) {
 }
 
 // resolve finds the columns in the file's schema.
-func (s *arrowRows) resolve(schema *arrow.Schema, cols Columns) error {
-	for i, f := range schema.Fields() {
+func (s *arrowRows) resolve(schema *arrow.Schema, cols wanted) error {
+	for _, f := range schema.Fields() {
 		s.what.All = append(s.what.All, f.Name)
-		if isScalar(f.Type) {
-			s.scalars = append(s.scalars, i)
-		}
 	}
 	index := func(name string) int { return schema.FieldIndices(name)[0] }
 	found, err := cols.find(s.what.All, func(name string, prompt bool) error {
@@ -173,6 +171,11 @@ func (s *arrowRows) resolve(schema *arrow.Schema, cols Columns) error {
 		return errColumn{err.Error()}
 	}
 	s.what.Columns = found
+	for i, f := range schema.Fields() {
+		if isScalar(f.Type) && (wanted{found, cols.Only}).reads(f.Name) {
+			s.scalars = append(s.scalars, i)
+		}
+	}
 	s.prompt, s.id = index(found.Prompt), -1
 	if found.ID != "" {
 		s.id = index(found.ID)

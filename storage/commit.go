@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -109,7 +110,7 @@ func (w *ShardWriter) AddLoop(l Loop) error { return w.wrap(w.loops.add(&l)) }
 // nil. With an error and won == false nothing was committed by this writer
 // and nothing of it is left; with an error and won == true the shard is
 // committed, but moving its files did not end: Committed or Recover continue.
-func (w *ShardWriter) Commit() (won bool, err error) {
+func (w *ShardWriter) Commit(ctx context.Context) (won bool, err error) {
 	if w.ended {
 		return false, w.wrap(errors.New("the writer has ended"))
 	}
@@ -127,12 +128,15 @@ func (w *ShardWriter) Commit() (won bool, err error) {
 	// A manifest in the way may prove to be damaged, and go: then try again.
 	for range 3 {
 		step("before link")
+		if !w.job.Current() {
+			return false, w.wrap(fmt.Errorf("%w: it was removed, or made anew, while the shard was decoded", ErrOtherJob))
+		}
 		won, err = createOnce(path, jsonBytes(m), w.job.path(stagingDir))
 		if err != nil {
 			return won, w.wrap(err)
 		}
 		step("link synced")
-		committed, err := w.job.settle(w.mode, w.shard)
+		committed, err := w.job.settle(ctx, w.mode, w.shard)
 		if err != nil {
 			return won, w.wrap(err)
 		}
@@ -164,6 +168,9 @@ func (w *ShardWriter) finish() (shardManifest, error) {
 		return m, err
 	}
 	for i, info := range []fileInfo{completions, loops} {
+		if err := w.job.know(w.job.path(stagingDir, w.staging[i]), info.sha256); err != nil {
+			return m, err
+		}
 		m.Files = append(m.Files, shardFile{Table: tables[i], Staging: w.staging[i], Rows: info.rows, Bytes: info.bytes, SHA256: info.sha256})
 	}
 	return m, nil
@@ -188,6 +195,22 @@ func (w *ShardWriter) removeStaging() error {
 		}
 	}
 	return first
+}
+
+// roomWanted is how much a disk must take before it has room again.
+const roomWanted = 4 << 20
+
+// Room tries whether the folder's disk takes data: nil says that it does.
+func (j *Job) Room() error {
+	if err := makeDir(j.path(stagingDir)); err != nil {
+		return fmt.Errorf("look for room in %s: %w", j.dir, err)
+	}
+	path := j.path(stagingDir, ".room."+unique())
+	defer os.Remove(path)
+	if err := writeSynced(path, make([]byte, roomWanted)); err != nil {
+		return fmt.Errorf("look for room in %s: %w", j.dir, err)
+	}
+	return nil
 }
 
 // remove removes a file that may be gone already.

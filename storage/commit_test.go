@@ -15,17 +15,17 @@ func TestTheFirstToCommitWins(t *testing.T) {
 	checkAlloc(t)
 	j := plannedJob(t, 1)
 	early, late := fillShard(t, j, "sps", 0, "early"), fillShard(t, j, "sps", 0, "late")
-	if won, err := late.Commit(); !won || err != nil {
+	if won, err := late.Commit(t.Context()); !won || err != nil {
 		t.Fatalf("%v %v", won, err)
 	}
-	if won, err := early.Commit(); won || err != nil {
+	if won, err := early.Commit(t.Context()); won || err != nil {
 		t.Fatalf("%v %v", won, err)
 	}
 	for _, w := range []*ShardWriter{early, late} {
 		if err := w.Abort(); err != nil {
 			t.Errorf("abort after commit: %v", err)
 		}
-		if _, err := w.Commit(); err == nil {
+		if _, err := w.Commit(t.Context()); err == nil {
 			t.Error("a writer committed twice")
 		}
 	}
@@ -49,7 +49,7 @@ func TestALateWriterLosesInPeace(t *testing.T) {
 	late := fillShard(t, j, "sps", 0, "late")
 	commitShard(t, j, "sps", 0, "w")
 	checkComplete(t, j, "sps", 1)
-	if won, err := late.Commit(); won || err != nil {
+	if won, err := late.Commit(t.Context()); won || err != nil {
 		t.Fatalf("%v %v", won, err)
 	}
 	checkComplete(t, j, "sps", 1)
@@ -69,7 +69,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 	if err := w.AddCompletion(Completion{FinishReason: "tired"}); err == nil || !strings.HasPrefix(err.Error(), "write shard 0 of mode ars: ") {
 		t.Errorf("%v", err)
 	}
-	if won, err := w.Commit(); won || err == nil {
+	if won, err := w.Commit(t.Context()); won || err == nil {
 		t.Errorf("a spoilt writer committed: %v %v", won, err)
 	}
 	if got := tree(t, j.Dir()); !slices.Equal(got, []string{planFile, jobFile}) {
@@ -83,7 +83,7 @@ func TestShardsAndModesThatDoNotExist(t *testing.T) {
 		if _, err := j.NewShardWriter(mode, 0); err == nil {
 			t.Errorf("mode %q was accepted", mode)
 		}
-		if _, err := j.Committed(mode, 0); err == nil {
+		if _, err := j.Committed(t.Context(), mode, 0); err == nil {
 			t.Errorf("mode %q was looked up", mode)
 		}
 		if err := j.WritePlan(1, 1, []string{mode}); err == nil {
@@ -132,7 +132,7 @@ func TestDamagedShardIsMadeAgain(t *testing.T) {
 			damage(j)
 			j = reopen(t, j)
 			if ask {
-				if ok, err := j.Committed("sps", 0); ok || err != nil {
+				if ok, err := j.Committed(t.Context(), "sps", 0); ok || err != nil {
 					t.Errorf("%s: committed: %v %v", name, ok, err)
 				}
 				if j.Done() {
@@ -155,17 +155,17 @@ func TestLaterFormatsAreLeftAlone(t *testing.T) {
 	p := j.shardManifestPath("sps", 0)
 	later := bytes.Replace(must(os.ReadFile(p)), []byte(`"format": 1`), []byte(`"format": 2`), 1)
 	os.WriteFile(p, later, 0o644)
-	if _, err := j.Committed("sps", 0); err == nil || !strings.Contains(err.Error(), "newer than 1") {
+	if _, err := j.Committed(t.Context(), "sps", 0); err == nil || !strings.Contains(err.Error(), "newer than 1") {
 		t.Errorf("%v", err)
 	}
-	if err := j.Recover(); err == nil {
+	if err := j.Recover(t.Context()); err == nil {
 		t.Error("recovered")
 	}
 	if !bytes.Equal(must(os.ReadFile(p)), later) {
 		t.Error("the manifest was changed")
 	}
 	os.WriteFile(j.path(planFile), []byte(`{"format":2,"shards":1,"rows":5,"modes":["sps"]}`), 0o644)
-	if _, err := j.Finalize(); err == nil {
+	if _, err := j.Finalize(t.Context()); err == nil {
 		t.Error("finalized by a later plan")
 	}
 }
@@ -186,7 +186,7 @@ func TestFileSystemFailures(t *testing.T) {
 		j := newJob(t)
 		w := fillShard(t, j, "sps", 3, "w")
 		spoil(j, w)
-		won, err := w.Commit()
+		won, err := w.Commit(t.Context())
 		if won || err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "write shard 3 of mode sps: ") || !strings.Contains(err.Error(), j.Dir()) {
 			t.Errorf("%s: %v %v", name, won, err)
 		}
@@ -199,12 +199,12 @@ func TestFileSystemFailures(t *testing.T) {
 	w := fillShard(t, j, "sps", 3, "w")
 	os.RemoveAll(j.path("loops"))
 	os.WriteFile(j.path("loops"), nil, 0o644)
-	won, err := w.Commit()
+	won, err := w.Commit(t.Context())
 	if !won || err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v %v", won, err)
 	}
 	os.Remove(j.path("loops"))
-	if ok, err := j.Committed("sps", 3); !ok || err != nil {
+	if ok, err := j.Committed(t.Context(), "sps", 3); !ok || err != nil {
 		t.Errorf("not rolled forward: %v %v", ok, err)
 	}
 }

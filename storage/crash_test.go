@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,14 +59,14 @@ func (task helperTask) run() error {
 	}
 	switch task.Do {
 	case "finalize":
-		_, err := j.Finalize()
+		_, err := j.Finalize(context.Background())
 		return err
 	case "recover":
-		return j.Recover()
+		return j.Recover(context.Background())
 	}
 	for shard := range task.Shards {
 		if task.Do == "resume" {
-			if ok, err := j.Committed(task.Mode, shard); ok || err != nil {
+			if ok, err := j.Committed(context.Background(), task.Mode, shard); ok || err != nil {
 				if err != nil {
 					return err
 				}
@@ -83,7 +84,7 @@ func (task helperTask) run() error {
 				return err
 			}
 		}
-		won, err := w.Commit()
+		won, err := w.Commit(context.Background())
 		if err != nil {
 			return err
 		}
@@ -146,7 +147,7 @@ func checkReaders(t *testing.T, j *Job) {
 // undisturbed run leaves.
 func checkComplete(t *testing.T, j *Job, mode string, shards int) {
 	t.Helper()
-	if done, err := j.Finalize(); err != nil || !done || !j.Done() {
+	if done, err := j.Finalize(t.Context()); err != nil || !done || !j.Done() {
 		t.Fatalf("finalize: %v %v", done, err)
 	}
 	var rows []int64
@@ -207,10 +208,10 @@ func TestKillAtEveryStepOfACommit(t *testing.T) {
 		checkReaders(t, j)
 		j = reopen(t, j)
 		if at%2 == 0 { // a writer that did not ask first must find the same
-			if err := j.Recover(); err != nil {
+			if err := j.Recover(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			ok, err := j.Committed("sps", 0)
+			ok, err := j.Committed(t.Context(), "sps", 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,15 +282,15 @@ func TestKillAtEveryStepOfAWithdrawal(t *testing.T) {
 			t.Errorf("killed at step %d: done, with a damaged shard found", at)
 		}
 		j = reopen(t, j)
-		if err := j.Recover(); err != nil {
+		if err := j.Recover(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for shard, want := range []bool{true, false} {
-			if ok, err := j.Committed("sps", shard); ok != want || err != nil {
+			if ok, err := j.Committed(t.Context(), "sps", shard); ok != want || err != nil {
 				t.Errorf("killed at step %d: shard %d committed: %v %v", at, shard, ok, err)
 			}
 		}
-		if done, err := j.Finalize(); done || err != nil {
+		if done, err := j.Finalize(t.Context()); done || err != nil {
 			t.Errorf("killed at step %d: finalize: %v %v", at, done, err)
 		}
 		checkReaders(t, j)
@@ -393,7 +394,7 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 	j = reopen(t, j)
 	for shard := range shards { // what all the disturbed rounds may have left
-		if ok, err := j.Committed("sps", shard); err != nil {
+		if ok, err := j.Committed(t.Context(), "sps", shard); err != nil {
 			t.Fatal(err)
 		} else if !ok {
 			commitShard(t, j, "sps", shard, "w2")

@@ -54,20 +54,32 @@ type Dataset struct {
 // that a damaged file is an error here and nothing worse. Every error is one
 // line that names the file.
 func OpenDataset(path string, cols Columns) (*Dataset, error) {
-	src, err := openSource(path, cols)
+	return OpenDatasetFields(path, cols, nil)
+}
+
+// OpenDatasetFields is OpenDataset for rows whose Fields hold no other columns
+// than only names, those that the file has; nil is all. A Parquet column that
+// nobody asks for is not read.
+func OpenDatasetFields(path string, cols Columns, only []string) (*Dataset, error) {
+	src, err := openSource(path, wanted{cols, only})
 	if err != nil {
 		return nil, datasetError(path, err)
 	}
 	return &Dataset{path: path, source: src}, nil
 }
 
-func openSource(path string, cols Columns) (source, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // a source that needs it longer has its own descriptor
-	stat, err := f.Stat()
+// wanted is what is read of a file: the prompt, the id and Only.
+type wanted struct {
+	Columns
+	Only []string // nil: all
+}
+
+func (w wanted) reads(name string) bool {
+	return w.Only == nil || name == w.Prompt || name == w.ID || slices.Contains(w.Only, name)
+}
+
+func openSource(path string, cols wanted) (source, error) {
+	stat, err := os.Stat(path) // before it is opened: a named pipe would wait for its writer
 	switch {
 	case err != nil:
 		return nil, err
@@ -78,6 +90,11 @@ func openSource(path string, cols Columns) (source, error) {
 	case stat.Size() == 0:
 		return nil, errors.New("it is empty")
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // a source that needs it longer has its own descriptor
 	format, err := detectFormat(f, stat.Size())
 	if err != nil {
 		return nil, err

@@ -298,3 +298,38 @@ func TestCloseBeforeTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// A column of an encoding that the reader does not know spoils nothing while
+// nobody asks for it.
+func TestColumnsThatNobodyAsksFor(t *testing.T) {
+	const path = "testdata/unread/split.parquet"
+	if _, _, err := readAll(path, Columns{}); err == nil {
+		t.Error("the encoding is known by now: make a file with another one")
+	}
+	for path, want := range map[string]int{path: 300, writeFile(t, "x", "{\"prompt\": \"x\", \"task_id\": 3, \"more\": 1.5}\n"): 1} {
+		d, err := OpenDatasetFields(path, Columns{}, []string{"prompt", "nowhere"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for {
+			row, err := d.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(row.Fields) != 2 || row.ID == "" {
+				t.Fatalf("%s: row %+v", path, row)
+			}
+			n++
+		}
+		if n != want || len(d.Info().All) != 3 {
+			t.Errorf("%s: %d rows, columns %v", path, n, d.Info().All)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

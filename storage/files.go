@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +19,9 @@ import (
 // step is called at the named points of the commit protocol and where a reader
 // begins. Tests replace it to stop, or fail, exactly there.
 var step = func(name string) {}
+
+// note is told of work that grows with a job. Tests count it.
+var note = func(name string) {}
 
 // syncDir makes the names in a folder durable.
 func syncDir(dir string) error {
@@ -130,19 +135,32 @@ func replaceFile(path string, data []byte, temp string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// lockFile takes an exclusive lock that ends with the process at the latest.
-// Without wait, a lock held elsewhere gives unix.EWOULDBLOCK.
-func lockFile(path string, wait bool) (*os.File, error) {
+// lockWait is the longest pause between two looks at a lock that somebody holds.
+const lockWait = 50 * time.Millisecond
+
+// waitLock takes an exclusive lock, which ends with the process at the latest. It waits until ctx ends.
+func waitLock(ctx context.Context, path string) (*os.File, error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, lockWait) {
+		f, err := tryLock(path)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return f, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the lock %s, which another process holds: %w", path, ctx.Err())
+		}
+	}
+}
+
+// tryLock takes an exclusive lock, or gives unix.EWOULDBLOCK if somebody holds it.
+func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	how := unix.LOCK_EX
-	if !wait {
-		how |= unix.LOCK_NB
-	}
 	for {
-		err = unix.Flock(int(f.Fd()), how)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}

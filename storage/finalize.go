@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +53,12 @@ func (j *Job) WritePlan(shards int, rows int64, modes []string) error {
 
 // Plan returns what WritePlan recorded, or an error that wraps ErrNoPlan.
 func (j *Job) Plan() (Plan, error) {
+	j.mu.Lock()
+	known := j.plan
+	j.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
 	data, err := os.ReadFile(j.path(planFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Plan{}, fmt.Errorf("read plan of job %s: %w", j.name, ErrNoPlan)
@@ -63,6 +70,9 @@ func (j *Job) Plan() (Plan, error) {
 	if err := json.Unmarshal(data, &p); err != nil || p.Format < 1 || p.Format > Format || p.check() != nil {
 		return Plan{}, fmt.Errorf("read plan of job %s: %s is not a plan that this draftmill can read", j.name, j.path(planFile))
 	}
+	j.mu.Lock()
+	j.plan = &p.Plan
+	j.mu.Unlock()
 	return p.Plan, nil
 }
 
@@ -101,8 +111,12 @@ type File struct {
 // Finalize completes the job if every planned shard is committed: it writes
 // manifest.json, then _SUCCESS, then removes what abandoned writers left. If
 // something is missing, or the plan is, it changes nothing and returns false.
-// Anyone may call it at any time, any number of times.
-func (j *Job) Finalize() (done bool, err error) {
+// Anyone may call it at any time, any number of times; ctx ends the wait for
+// another process that completes the job.
+//
+// A call looks on from where the last one found a shard missing. Only one that
+// finds none missing looks into the files, each once.
+func (j *Job) Finalize(ctx context.Context) (done bool, err error) {
 	plan, err := j.Plan()
 	if errors.Is(err, ErrNoPlan) {
 		return false, nil
@@ -110,58 +124,111 @@ func (j *Job) Finalize() (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The cheap look first: most calls come before the end.
-	for _, mode := range plan.Modes {
-		for shard := range plan.Shards {
-			if there, err := exists(j.shardManifestPath(mode, shard)); err != nil || !there {
-				return false, wrapf(err, "finalize job %s", j.name)
-			}
+	if missing, err := j.missing(plan); missing || err != nil {
+		return false, wrapf(err, "finalize job %s", j.name)
+	}
+	was := j.Done()
+	unlock, err := j.wait(ctx, completeLock)
+	if err != nil {
+		return false, wrapf(err, "finalize job %s", j.name)
+	}
+	defer unlock()
+	if !was && j.Done() { // by whoever held the lock
+		return true, nil
+	}
+	for range 3 {
+		var again bool
+		done, again, err = j.finalize(ctx, plan)
+		if !again || err != nil {
+			break
 		}
 	}
-	done, err = j.finalize(plan)
 	return done, wrapf(err, "finalize job %s", j.name)
 }
 
-func (j *Job) finalize(plan Plan) (bool, error) {
-	unlock, err := j.lockShards()
-	if err != nil {
-		return false, err
+// missing tells whether a planned shard is known to be not committed.
+func (j *Job) missing(plan Plan) (bool, error) {
+	for _, mode := range plan.Modes {
+		j.mu.Lock()
+		shard := j.seen[mode]
+		j.mu.Unlock()
+		for ; shard < plan.Shards; shard++ {
+			note("look")
+			there, err := exists(j.shardManifestPath(mode, shard))
+			if err != nil || !there {
+				return true, err
+			}
+			j.mu.Lock()
+			j.seen[mode] = shard + 1
+			j.mu.Unlock()
+		}
 	}
-	defer func() { _ = unlock() }()
+	return false, nil
+}
+
+// finalize writes the job's marks. again is true when a shard was withdrawn meanwhile.
+func (j *Job) finalize(ctx context.Context, plan Plan) (done, again bool, err error) {
+	withdrawals, err := j.withdrawals()
+	if err != nil {
+		return false, false, err
+	}
 	manifest := Manifest{Format: Format, Job: j.name, Plan: plan, Files: []File{}, Spec: j.spec}
-	for i, table := range tables {
-		for _, mode := range plan.Modes {
-			for shard := range plan.Shards {
-				m, err := j.settleLocked(mode, shard)
-				if err != nil || m == nil {
-					return false, err
-				}
+	files := make([][]File, len(tables))
+	for _, mode := range plan.Modes {
+		for shard := range plan.Shards {
+			if err := ctx.Err(); err != nil {
+				return false, false, err
+			}
+			m, err := j.settle(ctx, mode, shard)
+			if m == nil && err == nil {
+				j.mu.Lock()
+				j.seen[mode] = min(j.seen[mode], shard)
+				j.mu.Unlock()
+			}
+			if err != nil || m == nil {
+				return false, false, err
+			}
+			for i, table := range tables {
 				f := m.Files[i]
-				manifest.Files = append(manifest.Files, File{table, mode, shard, filepath.ToSlash(finalPath(table, mode, shard)), f.Rows, f.Bytes, f.SHA256})
+				files[i] = append(files[i], File{table, mode, shard, filepath.ToSlash(finalPath(table, mode, shard)), f.Rows, f.Bytes, f.SHA256})
 			}
 		}
 	}
-	if err := makeDir(j.path(stagingDir)); err != nil { // a plan of no shards has had no writer
-		return false, err
+	manifest.Files = append(manifest.Files, slices.Concat(files...)...)
+	if err := makeDir(j.path(stagingDir)); err != nil { // a job of no shards has had no writer
+		return false, false, err
 	}
+	unlock, err := j.wait(ctx, marksLock)
+	if err != nil {
+		return false, false, err
+	}
+	defer unlock()
+	if now, err := j.withdrawals(); err != nil || now != withdrawals {
+		return false, true, err
+	}
+	return true, false, j.mark(manifest)
+}
+
+// mark writes manifest.json and _SUCCESS, and clears away.
+func (j *Job) mark(manifest Manifest) error {
 	data := jsonBytes(manifest)
 	if old, err := os.ReadFile(j.path(manifestFile)); err != nil || !bytes.Equal(old, data) {
 		if err := remove(j.path(successFile)); err != nil {
-			return false, err
+			return err
 		}
 		step("before manifest")
 		if err := replaceFile(j.path(manifestFile), data, j.path(stagingDir)); err != nil {
-			return false, err
+			return err
 		}
 		step("manifest written")
 	}
 	if !j.Done() {
 		if err := replaceFile(j.path(successFile), nil, j.path(stagingDir)); err != nil {
-			return false, err
+			return err
 		}
 	}
 	step("success written")
-	return true, j.sweep()
+	return j.sweep()
 }
 
 // sweep removes what interrupted or beaten writers left. It is safe only

@@ -48,8 +48,12 @@ type Job struct {
 	name string
 	spec []byte
 
+	file fs.FileInfo // job.json as it was opened
+
 	mu     sync.Mutex
+	plan   *Plan              // as read
 	hashed map[fileKey]string // digests already computed
+	seen   map[string]int     // by mode: the shards below are known to be committed
 }
 
 // A Version names the software that made a job. Versions are recorded for
@@ -64,9 +68,18 @@ type jobJSON struct {
 }
 
 var (
-	jobName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	jobName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 	modeName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 )
+
+// CheckName reports why name is no job's, or nil. It is a folder's name, and a
+// part of a NATS subject.
+func CheckName(name string) error {
+	if !jobName.MatchString(name) {
+		return fmt.Errorf("%q is not a job name: use 1 to 64 letters, digits, '_' and '-', the first a letter or digit", name)
+	}
+	return nil
+}
 
 // CreateJob makes the folder out/name for a job with this specification, a
 // JSON object, or opens it again if it holds the same job: two specifications
@@ -74,8 +87,8 @@ var (
 // ErrOtherJob and names the keys that differ; nothing in the folder is
 // touched. Processes may call it at the same time.
 func CreateJob(out, name string, spec []byte, versions ...Version) (*Job, error) {
-	if !jobName.MatchString(name) {
-		return nil, fmt.Errorf("create job: %q is not a job name: use letters, digits, '.', '_' and '-', at most 128", name)
+	if err := CheckName(name); err != nil {
+		return nil, fmt.Errorf("create job: %w", err)
 	}
 	var object map[string]any
 	if err := json.Unmarshal(spec, &object); err != nil || object == nil {
@@ -106,7 +119,7 @@ func CreateJob(out, name string, spec []byte, versions ...Version) (*Job, error)
 	if j.name != name {
 		return nil, fmt.Errorf("open job folder %s: %w: its %s is of job %s; choose another output folder", dir, ErrOtherJob, jobFile, j.name)
 	}
-	if diff := diffJSON("", decodeJSON(j.spec), decodeJSON(spec)); len(diff) > 0 {
+	if diff := j.DiffSpec(spec); len(diff) > 0 {
 		return nil, fmt.Errorf("open job folder %s: %w: a job that differs in %s; choose another job name or output folder", dir, ErrOtherJob, strings.Join(diff, ", "))
 	}
 	return j, nil
@@ -114,25 +127,37 @@ func CreateJob(out, name string, spec []byte, versions ...Version) (*Job, error)
 
 // OpenJob opens a folder that CreateJob made.
 func OpenJob(dir string) (*Job, error) {
-	data, err := os.ReadFile(filepath.Join(dir, jobFile))
+	path := filepath.Join(dir, jobFile)
+	stat, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open job folder %s: it has no %s: %w", dir, jobFile, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open job folder: %w", err)
 	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open job folder: %w", err)
+	}
 	var file jobJSON
-	if err := json.Unmarshal(data, &file); err != nil || file.Format < 1 || !jobName.MatchString(file.Job) {
+	if err := json.Unmarshal(data, &file); err != nil || file.Format < 1 || CheckName(file.Job) != nil {
 		return nil, fmt.Errorf("open job folder %s: %w: its %s is not one of draftmill's", dir, ErrOtherJob, jobFile)
 	}
 	if file.Format > Format {
-		return nil, fmt.Errorf("open job folder %s: its format %d is newer than %d, which this draftmill knows: update draftmill", dir, file.Format, Format)
+		return nil, fmt.Errorf("open job folder %s: its format %d is newer than %d, which this draftmill knows: %w", dir, file.Format, Format, ErrNewer)
 	}
 	var spec bytes.Buffer
 	if err := json.Compact(&spec, file.Spec); err != nil {
 		return nil, fmt.Errorf("open job folder %s: specification in %s: %w", dir, jobFile, err)
 	}
-	return &Job{dir: dir, name: file.Job, spec: spec.Bytes(), hashed: map[fileKey]string{}}, nil
+	return &Job{dir: dir, name: file.Job, spec: spec.Bytes(), file: stat, hashed: map[fileKey]string{}, seen: map[string]int{}}, nil
+}
+
+// Current tells whether the folder still holds the job that was opened: it may have been removed, and another job
+// made in its place.
+func (j *Job) Current() bool {
+	stat, err := os.Stat(j.path(jobFile))
+	return err == nil && os.SameFile(stat, j.file) && stat.ModTime().Equal(j.file.ModTime())
 }
 
 // Dir is the job's folder.
@@ -143,6 +168,12 @@ func (j *Job) Name() string { return j.name }
 
 // Spec is the job's specification as compact JSON.
 func (j *Job) Spec() []byte { return bytes.Clone(j.spec) }
+
+// DiffSpec lists where spec, a JSON object, differs from the job's specification; nothing if they are equal as JSON
+// values.
+func (j *Job) DiffSpec(spec []byte) []string {
+	return diffJSON("", decodeJSON(j.spec), decodeJSON(spec))
+}
 
 // Done tells whether the job is complete: _SUCCESS is there, and the manifest
 // that is written before it.
@@ -164,7 +195,7 @@ func (j *Job) Lock() (unlock func() error, err error) {
 		return nil, fmt.Errorf("lock job %s: %w", j.name, err)
 	}
 	path := j.path(locksDir, "run")
-	f, err := lockFile(path, false)
+	f, err := tryLock(path)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		holder, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("lock job %s: %w (%s); wait for it, stop it, or choose another job name", j.name, ErrLocked, strings.TrimSpace(string(holder)))

@@ -52,7 +52,7 @@ func fillShard(t testing.TB, j *Job, mode string, shard int, worker string) *Sha
 func commitShard(t testing.TB, j *Job, mode string, shard int, worker string) bool {
 	t.Helper()
 	w := fillShard(t, j, mode, shard, worker)
-	won, err := w.Commit()
+	won, err := w.Commit(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestLifeOfAJob(t *testing.T) {
 	if _, err := j.Plan(); !errors.Is(err, ErrNoPlan) {
 		t.Errorf("plan of a new job: %v", err)
 	}
-	if done, err := j.Finalize(); done || err != nil {
+	if done, err := j.Finalize(t.Context()); done || err != nil {
 		t.Errorf("a job without a plan: %v %v", done, err)
 	}
 	for range 2 {
@@ -96,23 +96,23 @@ func TestLifeOfAJob(t *testing.T) {
 	}
 	for _, mode := range []string{"ars", "sps"} {
 		for shard := range 2 {
-			if ok, err := j.Committed(mode, shard); ok || err != nil {
+			if ok, err := j.Committed(t.Context(), mode, shard); ok || err != nil {
 				t.Fatalf("committed before: %v %v", ok, err)
 			}
-			if done, err := j.Finalize(); done || err != nil || j.Done() {
+			if done, err := j.Finalize(t.Context()); done || err != nil || j.Done() {
 				t.Fatalf("done before: %v %v", done, err)
 			}
 			if !commitShard(t, j, mode, shard, "w") {
 				t.Fatal("the only writer lost")
 			}
-			if ok, err := j.Committed(mode, shard); !ok || err != nil {
+			if ok, err := j.Committed(t.Context(), mode, shard); !ok || err != nil {
 				t.Fatalf("not committed after: %v %v", ok, err)
 			}
 		}
 	}
 	os.WriteFile(j.path(stagingDir, "orphan.parquet"), []byte("x"), 0o644)
 	for range 2 {
-		if done, err := j.Finalize(); !done || err != nil || !j.Done() {
+		if done, err := j.Finalize(t.Context()); !done || err != nil || !j.Done() {
 			t.Fatalf("finalize: %v %v", done, err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestEmptyJobIsDone(t *testing.T) {
 	if err := j.WritePlan(0, 0, []string{"ars"}); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := j.Finalize(); !done || err != nil {
+	if done, err := j.Finalize(t.Context()); !done || err != nil {
 		t.Fatalf("%v %v", done, err)
 	}
 }

@@ -20,14 +20,15 @@ var maxLine = 64 << 20
 
 // jsonLines reads JSON Lines in this process: Go's parser does not panic.
 type jsonLines struct {
-	file *os.File
-	buf  *bufio.Reader
-	line int // of the object read last, from 1
-	what Info
-	head map[string]json.RawMessage // the first object, read ahead
+	file   *os.File
+	buf    *bufio.Reader
+	line   int // of the object read last, from 1
+	what   Info
+	wanted wanted                     // what is read of each object
+	head   map[string]json.RawMessage // the first object, read ahead
 }
 
-func openJSONLines(path string, cols Columns) (source, error) {
+func openJSONLines(path string, cols wanted) (source, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func openJSONLines(path string, cols Columns) (source, error) {
 	return s, nil
 }
 
-func (s *jsonLines) start(cols Columns) error {
+func (s *jsonLines) start(cols wanted) error {
 	if head, _ := s.buf.Peek(len(byteOrderMark)); bytes.Equal(head, byteOrderMark) {
 		_, _ = s.buf.Discard(len(byteOrderMark))
 	}
@@ -54,6 +55,7 @@ func (s *jsonLines) start(cols Columns) error {
 		return fmt.Errorf("line %d: %w", s.line, err)
 	}
 	s.what = Info{Format: FormatJSONLines, Rows: -1, Columns: found, All: all}
+	s.wanted = wanted{found, cols.Only}
 	return nil
 }
 
@@ -74,6 +76,10 @@ func (s *jsonLines) next() (Row, error) {
 		row.Fields[name] = "" // absent reads as null
 	}
 	for name, raw := range object {
+		if !s.wanted.reads(name) {
+			delete(row.Fields, name)
+			continue
+		}
 		switch raw[0] {
 		case '{', '[':
 			delete(row.Fields, name)

@@ -32,7 +32,7 @@ const (
 
 type readerRequest struct {
 	Format  string
-	Columns Columns
+	Columns wanted
 }
 
 // A readerMessage is what a reader tells its parent: first Info, then rows,

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 // shard are moved to their places, and a commit whose files are gone or
 // changed is withdrawn, so that the answer is false and the shard is decoded
 // again. A digest is computed once per file and Job.
-func (j *Job) Committed(mode string, shard int) (bool, error) {
+func (j *Job) Committed(ctx context.Context, mode string, shard int) (bool, error) {
 	if err := checkShard(mode, shard); err != nil {
 		return false, fmt.Errorf("look up shard %d of mode %s: %w", shard, mode, err)
 	}
@@ -27,7 +28,7 @@ func (j *Job) Committed(mode string, shard int) (bool, error) {
 	if err != nil || !there {
 		return false, err
 	}
-	m, err := j.settle(mode, shard)
+	m, err := j.settle(ctx, mode, shard)
 	if err != nil {
 		return false, fmt.Errorf("look up shard %d of mode %s: %w", shard, mode, err)
 	}
@@ -36,7 +37,7 @@ func (j *Job) Committed(mode string, shard int) (bool, error) {
 
 // Recover does what Committed does for every shard of the job. Call it when a
 // job is opened again. It leaves files that are being written alone.
-func (j *Job) Recover() error {
+func (j *Job) Recover(ctx context.Context) error {
 	modes, err := filepath.Glob(j.path(shardsDir, "mode=*"))
 	if err != nil {
 		return fmt.Errorf("recover job %s: %w", j.name, err)
@@ -48,7 +49,7 @@ func (j *Job) Recover() error {
 			return fmt.Errorf("recover job %s: %w", j.name, err)
 		}
 		for _, shard := range shards {
-			if _, err := j.settle(mode, shard); err != nil {
+			if _, err := j.settle(ctx, mode, shard); err != nil {
 				return fmt.Errorf("recover shard %d of mode %s: %w", shard, mode, err)
 			}
 		}
@@ -78,33 +79,79 @@ func (j *Job) committedShards(mode string) ([]int, error) {
 // settle brings a shard to one of two states and returns its manifest, or nil
 // without error if it has no result.
 //
-// All moves and withdrawals happen under one lock, so that nobody withdraws
-// what another has just committed anew. The link that commits needs no lock:
-// it can only fill a name that is free.
-func (j *Job) settle(mode string, shard int) (*shardManifest, error) {
-	unlock, err := j.lockShards()
+// Moves and withdrawals of a shard happen under one lock, so that nobody
+// withdraws what another has just committed anew. The link that commits needs no
+// lock: it can only fill a name that is free. Nor does a look at a shard that is
+// whole. A lock is for one in shardLocks shards, so that a holder that stands
+// still holds up few.
+func (j *Job) settle(ctx context.Context, mode string, shard int) (*shardManifest, error) {
+	if m, err := j.whole(mode, shard); m != nil || err != nil {
+		return m, err
+	}
+	unlock, err := j.wait(ctx, fmt.Sprintf("shard-%02d", shard%shardLocks))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unlock() }()
-	return j.settleLocked(mode, shard)
+	defer unlock()
+	return j.settleLocked(ctx, mode, shard)
 }
 
-func (j *Job) lockShards() (unlock func() error, err error) {
+const shardLocks = 64
+
+// whole returns the manifest of a shard whose files are all in their places, else nil.
+func (j *Job) whole(mode string, shard int) (*shardManifest, error) {
+	m, err := j.readShardManifest(mode, shard)
+	if errors.Is(err, errDamaged) {
+		return nil, nil
+	}
+	if err != nil || m == nil {
+		return nil, err
+	}
+	for _, f := range m.Files {
+		if ok, err := j.intact(j.path(finalPath(f.Table, mode, shard)), f); !ok || err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// wait takes one of the job's locks. They are taken in this order: that of completing the job, a shard's, that of the
+// job's own marks.
+func (j *Job) wait(ctx context.Context, lock string) (unlock func(), err error) {
 	if err := makeDir(j.path(locksDir)); err != nil {
 		return nil, err
 	}
-	f, err := lockFile(j.path(locksDir, "shards"), true)
+	f, err := waitLock(ctx, j.path(locksDir, lock))
 	if err != nil {
 		return nil, err
 	}
-	return f.Close, nil
+	return func() { _ = f.Close() }, nil
 }
 
-func (j *Job) settleLocked(mode string, shard int) (*shardManifest, error) {
+// Locks of the whole job.
+const (
+	completeLock = "complete" // who completes the job
+	marksLock    = "marks"    // manifest.json, _SUCCESS and the file withdrawn
+)
+
+// withdrawnFile grows with every withdrawal: who completes a job sees by its size that one came between.
+const withdrawnFile = "withdrawn"
+
+func (j *Job) withdrawals() (int64, error) {
+	stat, err := os.Stat(j.path(locksDir, withdrawnFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return stat.Size(), nil
+}
+
+func (j *Job) settleLocked(ctx context.Context, mode string, shard int) (*shardManifest, error) {
 	m, err := j.readShardManifest(mode, shard)
 	if errors.Is(err, errDamaged) {
-		return nil, j.withdraw(mode, shard, nil)
+		return nil, j.withdraw(ctx, mode, shard, nil)
 	}
 	if err != nil || m == nil {
 		return nil, err
@@ -115,7 +162,7 @@ func (j *Job) settleLocked(mode string, shard int) (*shardManifest, error) {
 			return nil, err
 		}
 		if !ok {
-			return nil, j.withdraw(mode, shard, m)
+			return nil, j.withdraw(ctx, mode, shard, m)
 		}
 	}
 	return m, nil
@@ -146,7 +193,18 @@ func (j *Job) moveIn(m *shardManifest, f shardFile) (bool, error) {
 // withdraw takes back a commit that lost its files. The job's own marks go
 // first: at no instant does _SUCCESS stand over a missing shard. The shard's
 // manifest goes last: until then the next caller withdraws again.
-func (j *Job) withdraw(mode string, shard int, m *shardManifest) error {
+func (j *Job) withdraw(ctx context.Context, mode string, shard int, m *shardManifest) error {
+	unlock, err := j.wait(ctx, marksLock)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := appendByte(j.path(locksDir, withdrawnFile)); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	j.seen[mode] = min(j.seen[mode], shard)
+	j.mu.Unlock()
 	paths := []string{j.path(successFile), j.path(manifestFile)}
 	for _, table := range tables {
 		paths = append(paths, j.path(finalPath(table, mode, shard)))
@@ -170,6 +228,15 @@ func (j *Job) withdraw(mode string, shard int, m *shardManifest) error {
 	return nil
 }
 
+func appendByte(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte{'.'})
+	return errors.Join(err, f.Close())
+}
+
 // errDamaged is a shard's manifest that cannot be used.
 var errDamaged = errors.New("the shard's manifest is damaged")
 
@@ -189,7 +256,7 @@ func (j *Job) readShardManifest(mode string, shard int) (*shardManifest, error) 
 		return nil, errDamaged
 	}
 	if m.Format > Format {
-		return nil, fmt.Errorf("%s: its format %d is newer than %d, which this draftmill knows: update draftmill", path, m.Format, Format)
+		return nil, fmt.Errorf("%s: its format %d is newer than %d, which this draftmill knows: %w", path, m.Format, Format, ErrNewer)
 	}
 	if m.Job != j.name || m.Mode != mode || m.Shard != shard || len(m.Files) != len(tables) {
 		return nil, errDamaged
@@ -210,6 +277,29 @@ type fileKey struct {
 	modified      time.Time
 }
 
+func keyOf(stat fs.FileInfo) fileKey {
+	key := fileKey{size: stat.Size(), modified: stat.ModTime()}
+	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
+		key.device, key.inode = uint64(s.Dev), s.Ino
+	}
+	return key
+}
+
+// know remembers the digest of a file that this process has written.
+func (j *Job) know(path, digest string) error {
+	stat, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) { // swept: the job is complete
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	j.hashed[keyOf(stat)] = digest
+	j.mu.Unlock()
+	return nil
+}
+
 // intact tells whether path holds exactly the bytes of f; a missing file does
 // not, and is no error.
 func (j *Job) intact(path string, f shardFile) (bool, error) {
@@ -228,14 +318,12 @@ func (j *Job) intact(path string, f shardFile) (bool, error) {
 	if stat.Size() != f.Bytes || !stat.Mode().IsRegular() {
 		return false, nil
 	}
-	key := fileKey{size: stat.Size(), modified: stat.ModTime()}
-	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
-		key.device, key.inode = uint64(s.Dev), s.Ino
-	}
+	key := keyOf(stat)
 	j.mu.Lock()
 	digest, known := j.hashed[key]
 	j.mu.Unlock()
 	if !known {
+		note("hash")
 		if digest, err = fileDigest(file, stat.Size()); err != nil {
 			return false, err
 		}

@@ -47,6 +47,9 @@ var shardFields = []arrow.Field{
 // ErrShard is wrapped by every error of DecodeShard.
 var ErrShard = errors.New("not an intact shard")
 
+// ErrNewer is wrapped by what was written by a newer draftmill than this one.
+var ErrNewer = errors.New("update draftmill")
+
 // EncodeShard returns the shard's bytes; the same shard gives the same bytes.
 func EncodeShard(s Shard) ([]byte, error) {
 	if s.Index < 0 {
@@ -126,7 +129,7 @@ func DecodeShard(data []byte) (s Shard, err error) {
 	case err != nil || version < 1:
 		return fail("no %s in its metadata", metaFormat)
 	case version > Format:
-		return fail("its format %d is newer than %d, which this draftmill reads: update the worker", version, Format)
+		return Shard{}, fmt.Errorf("decode shard: %w: its format %d is newer than %d, which this draftmill reads: %w", ErrShard, version, Format, ErrNewer)
 	}
 	if s.Index, err = strconv.Atoi(s.Meta[metaShard]); err != nil {
 		return fail("no %s in its metadata", metaShard)

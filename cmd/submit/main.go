@@ -41,6 +41,7 @@ same command again, after any interruption, decodes only what is missing.`,
 		},
 	}
 	configs.SubmitFlags(cmd.Flags())
+	cmd.AddCommand(jobCommands()...)
 	cmd.AddCommand(setupCommand(), importCommand(), inspectCommand(), reportCommand(), scoreCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand())
 	return cmd
 }

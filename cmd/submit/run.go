@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
 	"github.com/draftmill/draftmill/configs"
@@ -32,7 +34,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	models.Interrupt(drain)
 	defer models.Close()
 
-	dataset, err := storage.OpenDataset(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn})
+	dataset, err := openDataset(cfg)
 	if err != nil {
 		return err
 	}
@@ -45,6 +47,11 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	if err != nil {
 		return err
 	}
+	if cfg.NATS.URL == "" { // the workers are in this process: job.json names their library
+		if err := models.Init(); err != nil {
+			return err
+		}
+	}
 	folder, err := storage.CreateJob(place.Out, job.Name, spec, app.Versions()...)
 	if err != nil {
 		return err
@@ -54,7 +61,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 		return err
 	}
 	defer closing(&err, unlock)
-	if err := folder.Recover(); err != nil {
+	if err := errors.Join(folder.Resume(), folder.Recover(ctx)); err != nil {
 		return err
 	}
 
@@ -66,15 +73,26 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 		fmt.Fprintf(stderr, "rule %s is %s\n", rule, rule.Bound())
 	}
 	if !folder.Done() {
-		s := &submission{cfg: cfg, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr}
+		s := &submission{
+			cfg: cfg, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
+			scope: job.Name + "/" + pipeline.Run(spec, place.Out),
+		}
 		if err := s.run(ctx, drain, dataset); err != nil {
-			return err
+			return s.explain(err)
 		}
 		if cfg.Detach {
 			return nil
 		}
 	}
-	return present(folder, cfg.JSON, false, stdout)
+	if cfg.NATS.StoreDir == "" { // left behind if submit was killed after the job's end
+		if err := os.RemoveAll(queueDir(folder)); err != nil {
+			return fmt.Errorf("remove the queue of a finished job: %w", err)
+		}
+	}
+	if err := present(folder, cfg.JSON, false, stdout); err != nil {
+		return err
+	}
+	return failures(folder, stderr)
 }
 
 // note keeps where dataset and target are, for commands that read more of them
@@ -87,12 +105,16 @@ func note(folder *storage.Job, dataset, target string) error {
 	return folder.NotePlace(storage.Place{Dataset: path, Target: target})
 }
 
+// queueDir is where a job's embedded queue lies.
+func queueDir(folder *storage.Job) string { return filepath.Join(folder.Dir(), "_queue") }
+
 // submission is one run of a job that is not done yet.
 type submission struct {
 	cfg    configs.Config
 	job    *pipeline.Job
 	place  pipeline.Place
 	folder *storage.Job
+	scope  string // of the job's keys on the queue
 	models *app.Models
 	log    *slog.Logger
 	stderr io.Writer
@@ -104,20 +126,14 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 		return err
 	}
 	defer closing(&err, shut)
-	if err := q.PurgeDeadLetters(ctx, s.job.Name); err != nil {
+	if err := s.clear(ctx, q); err != nil {
 		return err
 	}
 
 	board := newBoard(s.stderr, s.job.Modes)
 	defer board.close()
 	tick := make(chan struct{}, 1)
-	if err := s.watch(ctx, q, func(p pipeline.Progress) {
-		board.report(p)
-		select {
-		case tick <- struct{}{}:
-		default:
-		}
-	}); err != nil {
+	if err := s.watch(ctx, q, board, tick); err != nil {
 		return err
 	}
 	finish, failed, err := s.workers(ctx, drain, q)
@@ -127,11 +143,19 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 	defer closing(&err, finish)
 
 	submitter := pipeline.Submitter{
-		Job: *s.job, Place: s.place, Folder: s.folder, Publisher: q,
-		Rejected: func(ctx context.Context) ([]string, error) { return rejected(ctx, q, s.job.Name) },
+		Job: *s.job, Place: s.place, Folder: s.folder, Publisher: q, Log: s.log,
+		Overseer: &overseer{q, s.scope},
+		Reopen: func() (pipeline.Rows, func() error, error) {
+			d, err := openDataset(s.cfg)
+			if err != nil {
+				return nil, nil, err
+			}
+			return d, d.Close, nil
+		},
 	}
 	ctx, cancel := context.WithCancelCause(drain)
 	defer cancel(nil)
+	go s.watchDisk(ctx)
 	go func() { // a worker that cannot go on ends the wait
 		select {
 		case err := <-failed:
@@ -152,6 +176,46 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 	return interrupted(ctx, submitter.Wait(ctx, tick))
 }
 
+// leastRoom is how many bytes of free disk a job and its queue need to go on.
+const leastRoom = 1 << 20
+
+// errNoRoom ends a submit that was told to stop while its disk was full.
+var errNoRoom = errors.New("no space left on device")
+
+// watchDisk says that the job's disk has no room, once each time, until ctx ends.
+func (s *submission) watchDisk(ctx context.Context) {
+	full := false
+	for every := time.NewTicker(time.Second); ; {
+		free, err := s.folder.Free()
+		switch {
+		case err != nil:
+		case free < leastRoom && !full:
+			full = true
+			s.log.Warn("no space left on device: the job waits for room", "folder", s.folder.Dir(), "free bytes", free)
+		case free >= leastRoom && full:
+			full = false
+			s.log.Info("the disk has room again", "folder", s.folder.Dir())
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			every.Stop()
+			return
+		}
+	}
+}
+
+// explain adds to an interruption that the disk is full, if it is.
+func (s *submission) explain(err error) error {
+	if !errors.Is(err, errInterrupted) {
+		return err
+	}
+	if free, e := s.folder.Free(); e != nil || free >= leastRoom {
+		return err
+	}
+	return fmt.Errorf("%w: free some room for %s; %w", errNoRoom, s.folder.Dir(), err)
+}
+
 // interrupted puts the reason that a context ended in place of its error.
 func interrupted(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
@@ -163,17 +227,70 @@ func interrupted(ctx context.Context, err error) error {
 	return errInterrupted
 }
 
-// rejected lists the job's shards that were set aside, with the reasons.
-func rejected(ctx context.Context, q *queue.Queue, job string) ([]string, error) {
-	letters, err := q.DeadLetters(ctx, job)
+// clear takes what earlier submissions left off the queue: the dead letters of
+// this job, which are tried again, and everything of other jobs that were in this
+// folder under this name. The caller holds the folder.
+func (s *submission) clear(ctx context.Context, q *queue.Queue) error {
+	if err := q.PurgeDeadLetters(ctx, s.scope); err != nil {
+		return err
+	}
+	queued, err := q.Queued(ctx, s.job.Name)
+	if err != nil {
+		return err
+	}
+	letters, err := q.DeadLetters(ctx, s.job.Name)
+	if err != nil {
+		return err
+	}
+	for _, l := range letters {
+		queued = append(queued, l.Key)
+	}
+	others := map[string]int{}
+	for _, key := range queued {
+		parts := strings.SplitN(key, "/", 3)
+		if scope := parts[0] + "/" + parts[1]; scope != s.scope && strings.HasPrefix(parts[1], pipeline.RunPlace(s.place.Out)+"-") {
+			others[scope]++
+		}
+	}
+	for scope, shards := range others {
+		if err := errors.Join(q.Purge(ctx, scope), q.PurgeDeadLetters(ctx, scope)); err != nil {
+			return err
+		}
+		s.log.Warn("taken off the queue: shards of another job that was in this folder", "job", scope, "shards", shards, "folder", s.folder.Dir())
+	}
+	return nil
+}
+
+// overseer is pipeline.Overseer for one run.
+type overseer struct {
+	q     *queue.Queue
+	scope string
+}
+
+func (o *overseer) Queued(ctx context.Context) ([]string, error) { return o.q.Queued(ctx, o.scope) }
+
+func (o *overseer) Rejected(ctx context.Context) (map[string]string, error) {
+	letters, err := o.q.DeadLetters(ctx, o.scope)
 	if err != nil {
 		return nil, err
 	}
-	reasons := make([]string, len(letters))
-	for i, l := range letters {
-		reasons[i] = l.Key + ": " + l.Reason
+	reasons := map[string]string{}
+	for _, l := range letters {
+		reasons[l.Key] = l.Reason
 	}
 	return reasons, nil
+}
+
+func openDataset(cfg configs.Config) (*storage.Dataset, error) {
+	text, err := cfg.TemplateText()
+	if err != nil {
+		return nil, err
+	}
+	only, err := pipeline.TemplateColumns(text)
+	if err != nil {
+		return nil, err
+	}
+	return storage.OpenDatasetFields(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn}, only)
 }
 
 // connect reaches the queue of the configuration, or starts one in the job's
@@ -188,7 +305,7 @@ func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() e
 	}
 	dir := s.cfg.NATS.StoreDir
 	if dir == "" {
-		dir = filepath.Join(s.folder.Dir(), "_queue")
+		dir = queueDir(s.folder)
 	}
 	server, err := queue.Embed(dir, queue.EmbedOptions{Logger: s.log})
 	if err != nil {
@@ -207,9 +324,9 @@ func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() e
 	}, nil
 }
 
-// watch passes on what the job's workers report until ctx ends.
-func (s *submission) watch(ctx context.Context, q *queue.Queue, report func(pipeline.Progress)) error {
-	events, err := q.Watch(ctx, s.job.Name)
+// watch shows what the job's workers report until ctx ends, with a tick each time.
+func (s *submission) watch(ctx context.Context, q *queue.Queue, board *board, tick chan<- struct{}) error {
+	events, err := q.Watch(ctx, s.scope)
 	if err != nil {
 		return err
 	}
@@ -220,7 +337,11 @@ func (s *submission) watch(ctx context.Context, q *queue.Queue, report func(pipe
 				s.log.Debug("unreadable progress report", "err", err)
 				continue
 			}
-			report(p)
+			board.report(p)
+			select {
+			case tick <- struct{}{}:
+			default:
+			}
 		}
 	}()
 	return nil
@@ -254,7 +375,7 @@ func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish
 			running.Wait()
 			return nil, nil, err
 		}
-		w := app.NewWorker(app.WorkerName(n), source, s.models.Open(pipeline.Place{}, n), q, s.cfg, s.log)
+		w := app.NewWorker(app.WorkerName(n), source, s.models.Open(pipeline.Place{}, n), s.models.Check, q, s.cfg, s.log)
 		running.Go(func() {
 			if err := errors.Join(w.Run(ctx, drain), source.Close()); err != nil && ctx.Err() == nil {
 				failures <- err

@@ -35,7 +35,7 @@ func TestVerifyCommand(t *testing.T) {
 	if err := w.AddCompletion(storage.Completion{Job: "small", RowID: "only", FinishReason: storage.FinishError, Error: "the prompt is null", Worker: "w"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Commit(); err != nil {
+	if _, err := w.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := folder.WritePlan(1, 1, []string{"ars"}); err != nil {
@@ -44,7 +44,7 @@ func TestVerifyCommand(t *testing.T) {
 	if text, err := output("verify", "small", "--out", out); err != nil || !strings.Contains(text, "holds (not complete") {
 		t.Fatalf("before the end: %v: %s", err, text)
 	}
-	if done, err := folder.Finalize(); err != nil || !done {
+	if done, err := folder.Finalize(t.Context()); err != nil || !done {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"verify", "small", "--out", out}, {"verify", folder.Dir()}} {

@@ -54,7 +54,9 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 	models := app.NewModels(cfg, log)
 	models.Interrupt(ctx)
 	defer models.Close()
-	q, err := queue.Connect(ctx, cfg.NATS.URL, app.QueueOptions(cfg.NATS, log))
+	options := app.QueueOptions(cfg.NATS, log)
+	options.Wait = cfg.NATS.ConnectWait
+	q, err := queue.Connect(drain, cfg.NATS.URL, options)
 	if err != nil {
 		return err
 	}
@@ -67,11 +69,11 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 			running.Wait()
 			return errors.Join(err, q.Close())
 		}
-		w := app.NewWorker(app.WorkerName(n), source, models.Open(overrides(cfg), n), q, cfg, log)
+		w := app.NewWorker(app.WorkerName(n), source, models.Open(overrides(cfg), n), models.Check, q, cfg, log)
 		if cfg.IsSet("out") {
 			w.Out = cfg.Out
 		}
-		log.Info("waiting for shards", "queue", cfg.NATS.URL, "worker", w.Name)
+		log.Info("waiting for shards", "queue", q.Server(), "worker", w.Name)
 		running.Go(func() {
 			err := w.Run(ctx, drain)
 			if errors.Is(err, context.Canceled) { // told to stop twice: not a failure

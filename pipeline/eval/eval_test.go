@@ -68,7 +68,7 @@ func made(t *testing.T, spec string, texts map[string][][]string) *storage.Job {
 					t.Fatal(err)
 				}
 			}
-			if _, err := w.Commit(); err != nil {
+			if _, err := w.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -15,6 +16,10 @@ type attempts struct {
 	kv     jetstream.KeyValue
 	stream jetstream.Stream // the bucket's stream: purging a subject there leaves no delete marker behind
 }
+
+// attemptsAge is how long a count is kept that nobody wrote again. A worker that counts a shard and dies after another
+// has settled it leaves a count that nothing else would remove.
+const attemptsAge = 7 * 24 * time.Hour
 
 // mark is one shard's count as stored.
 type mark struct {
@@ -27,7 +32,10 @@ func ensureAttempts(ctx context.Context, js jetstream.JetStream, replicas int) (
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: attemptsBucket, Description: "draftmill: attempts per queued shard", History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+			TTL: attemptsAge,
 		})
+	} else if err == nil {
+		err = limitAge(ctx, js)
 	}
 	if err != nil {
 		return attempts{}, fmt.Errorf("make the bucket %s: %w", attemptsBucket, err)
@@ -37,6 +45,21 @@ func ensureAttempts(ctx context.Context, js jetstream.JetStream, replicas int) (
 		return attempts{}, fmt.Errorf("open the bucket %s: %w", attemptsBucket, err)
 	}
 	return attempts{kv, s}, nil
+}
+
+// limitAge gives a bucket of an earlier draftmill its age limit.
+func limitAge(ctx context.Context, js jetstream.JetStream) error {
+	s, err := js.Stream(ctx, "KV_"+attemptsBucket)
+	if err != nil {
+		return err
+	}
+	config := s.CachedInfo().Config
+	if config.MaxAge == attemptsAge {
+		return nil
+	}
+	config.MaxAge = attemptsAge
+	_, err = js.UpdateStream(ctx, config)
+	return err
 }
 
 // begin counts one more attempt at the shard of that subject tail and publish, and returns the new count.
@@ -70,8 +93,8 @@ func (a attempts) forget(ctx context.Context, tail string, m mark) error {
 	return a.stream.Purge(ctx, jetstream.WithPurgeSubject(a.subject(tail)), jetstream.WithPurgeSequence(m.revision+1))
 }
 
-func (a attempts) forgetJob(ctx context.Context, job string) error {
-	return a.stream.Purge(ctx, jetstream.WithPurgeSubject(a.subject(job+".>")))
+func (a attempts) forgetAll(ctx context.Context, scope string) error {
+	return a.stream.Purge(ctx, jetstream.WithPurgeSubject(within(a.subject(""), scope)))
 }
 
 func (a attempts) subject(tail string) string { return "$KV." + attemptsBucket + "." + tail }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,9 +22,12 @@ const (
 	defaultAckWait = 60 * time.Second
 	dialTimeout    = 5 * time.Second
 	reconnectWait  = 250 * time.Millisecond
+	dialWait       = time.Second      // between two tries to reach a server for the first time
 	requestTimeout = 5 * time.Second  // one question to the server
 	confirmTimeout = 2 * time.Second  // an acknowledgement, before looking why it is not confirmed
-	settleTimeout  = 30 * time.Second // one publish or acknowledgement, all its retries together
+	uploadTimeout  = 2 * time.Minute  // one try to store a large payload
+	sayAgain       = 30 * time.Second // between two warnings about the same wait
+	settleTimeout  = 30 * time.Second // one acknowledgement, all its retries together
 )
 
 // ErrClosed says that the queue or the source was closed by this process.
@@ -43,6 +45,10 @@ type Options struct {
 	// consumer that all workers share, and the worker that started last decides: give all of them the same.
 	AckWait time.Duration
 
+	// Wait is how long a server that does not answer yet is waited for; 0: not at all. What it answers, a refusal of
+	// the credentials say, is never waited out.
+	Wait time.Duration
+
 	Replicas int          // copies of each stream in a cluster, used when they are first made; 0: 1
 	Name     string       // the name by which the server knows this client; "": draftmill
 	Logger   *slog.Logger // nil: slog.Default()
@@ -50,13 +56,12 @@ type Options struct {
 
 // Queue is a connection to one server's shard queue. It is safe for concurrent use.
 type Queue struct {
-	nc       *nats.Conn
-	js       jetstream.JetStream
-	shards   jetstream.Stream
-	dead     jetstream.Stream
-	counts   attempts
-	payloads jetstream.ObjectStore
+	nc *nats.Conn
+	js jetstream.JetStream
+	stores
 	ackWait  time.Duration
+	replicas int
+	server   string // the addresses that were given, without secrets
 	log      *slog.Logger
 
 	life     context.Context // ends with Close
@@ -76,7 +81,7 @@ func Connect(ctx context.Context, url string, o Options) (*Queue, error) {
 }
 
 func connect(ctx context.Context, address string, o Options, more ...nats.Option) (*Queue, error) {
-	q := &Queue{ackWait: o.AckWait, log: o.Logger}
+	q := &Queue{ackWait: o.AckWait, replicas: max(o.Replicas, 1), server: Redact(address), log: o.Logger}
 	if q.ackWait < 0 {
 		return nil, fmt.Errorf("connect to NATS: the ack wait is %v, it must be positive", q.ackWait)
 	}
@@ -92,23 +97,25 @@ func connect(ctx context.Context, address string, o Options, more ...nats.Option
 	if err != nil {
 		return nil, err
 	}
-	shown := redact(address)
-	if q.nc, err = dial(ctx, address, append(opts, more...)); err != nil {
+	if q.nc, err = q.reach(ctx, address, append(opts, more...), o.Wait); err != nil {
 		q.end()
-		return nil, explain(shown, err)
+		return nil, explain(q.server, scrub(address, err))
 	}
-	if q.js, err = jetstream.New(q.nc); err == nil {
-		err = q.ensure(ctx, max(o.Replicas, 1))
+	if q.js, err = jetstream.New(q.nc, jetstream.WithPublishAsyncMaxPending(uploadWindow)); err == nil {
+		err = q.open(ctx)
 	}
 	if err != nil {
 		_ = q.Close() // never fails
 		if out, ok := q.asyncErr.Load().(boxedError); ok && errors.Is(out.error, nats.ErrPermissionViolation) {
 			err = both(out.error, err)
 		}
-		return nil, explain(shown, err)
+		return nil, explain(q.server, scrub(address, err))
 	}
 	return q, nil
 }
+
+// Server is where the queue is, without secrets: fit for a log.
+func (q *Queue) Server() string { return q.server }
 
 // Close ends the connection. Deliveries that are not settled are lost at once and come back after AckWait.
 func (q *Queue) Close() error {
@@ -146,8 +153,12 @@ func (q *Queue) natsOptions(ctx context.Context, o Options) ([]nats.Option, erro
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, 2*reconnectWait),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { q.log.Debug("queue: disconnected", "err", err) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { q.log.Debug("queue: connected again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if q.life.Err() == nil { // else it is Close
+				q.log.Warn("queue: the connection is lost; trying to reach the server again", "server", q.server, "err", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { q.log.Warn("queue: connected again", "server", q.server) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			q.asyncErr.Store(boxedError{err})
 			q.log.Debug("queue: connection", "err", err)
@@ -166,6 +177,29 @@ func (q *Queue) natsOptions(ctx context.Context, o Options) ([]nats.Option, erro
 		opts = append(opts, nats.ClientCert(o.TLSCert, o.TLSKey))
 	}
 	return opts, nil
+}
+
+// reach dials, and again until wait is over while nobody answers.
+func (q *Queue) reach(ctx context.Context, address string, opts []nats.Option, wait time.Duration) (*nats.Conn, error) {
+	until := time.Now().Add(wait)
+	for said := false; ; said = true {
+		nc, err := dial(ctx, address, opts)
+		if err == nil || ctx.Err() != nil || !silent(err) || time.Now().Add(dialWait).After(until) {
+			return nc, err
+		}
+		if !said {
+			q.log.Warn("queue: the server does not answer yet; waiting for it", "server", q.server, "at most", wait)
+		}
+		if !pause(ctx, dialWait) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// silent says that nobody answered, or not in time.
+func silent(err error) bool {
+	var late net.Error
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.As(err, &late) && late.Timeout()
 }
 
 // dial is nats.Connect that also ends with ctx; a connection that comes too late is closed.
@@ -237,20 +271,44 @@ func explain(server string, err error) error {
 	return fmt.Errorf("connect to NATS at %s: %s: %w", server, hint, err)
 }
 
-// redact hides passwords and tokens in a list of server URLs.
-func redact(addresses string) string {
+// Redact hides users, passwords and tokens in a list of server URLs.
+func Redact(addresses string) string {
 	list := strings.Split(addresses, ",")
 	for i, a := range list {
-		u, err := url.Parse(strings.TrimSpace(a))
-		switch {
-		case err != nil:
-			list[i] = "(a malformed URL)"
-		case u.User != nil:
-			if _, isPassword := u.User.Password(); !isPassword {
-				u.User = url.User("xxxxx") // a token stands where a user would
-			}
-			list[i] = u.Redacted()
+		list[i] = strings.TrimSpace(a)
+		at := strings.LastIndex(list[i], "@")
+		if at < 0 {
+			continue
 		}
+		scheme, _, found := strings.Cut(list[i][:at], "://")
+		if found {
+			scheme += "://"
+		} else {
+			scheme = ""
+		}
+		list[i] = scheme + "xxxxx" + list[i][at:]
 	}
 	return strings.Join(list, ",")
 }
+
+// scrub hides the address in the text of an error; errors about URLs cite them.
+func scrub(address string, err error) error {
+	text := err.Error()
+	for a := range strings.SplitSeq(address, ",") {
+		if a = strings.TrimSpace(a); strings.Contains(a, "@") {
+			text = strings.ReplaceAll(text, a, Redact(a))
+		}
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &scrubbed{text, err}
+}
+
+type scrubbed struct {
+	text string
+	error
+}
+
+func (s *scrubbed) Error() string { return s.text }
+func (s *scrubbed) Unwrap() error { return s.error }

@@ -183,9 +183,14 @@ func TestConnectKeepsAndMendsWhatExists(t *testing.T) {
 	publish(t, q, false, "job/ars/1")
 	_, err := q.Publish(t.Context(), "job/ars/2", noise(900<<10))
 	check(t, err)
-	if _, err := q.Publish(t.Context(), "job/ars/3", noise(900<<10)); err == nil || !strings.Contains(err.Error(), "maximum bytes") {
+	// A full queue is waited for.
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := q.Publish(short, "job/ars/3", noise(900<<10)); err == nil || !strings.Contains(err.Error(), "maximum bytes") {
 		t.Errorf("a shard on a full queue: %v", err)
 	}
+	time.AfterFunc(100*time.Millisecond, func() { _ = q.Purge(context.Background(), "job") })
+	publish(t, q, true, "job/ars/3")
 }
 
 func makeStream(t *testing.T, url string, c jetstream.StreamConfig) {

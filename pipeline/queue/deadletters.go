@@ -20,7 +20,7 @@ const (
 
 // DeadLetter is a shard that was given up. Rejecting the same key again replaces its letter.
 type DeadLetter struct {
-	Key     string // "<job>/<mode>/<shard>"
+	Key     string // "<job>/<run>/<mode>/<shard>"
 	Reason  string // one line
 	Attempt int    // the attempt that was the last
 	Time    time.Time
@@ -55,16 +55,16 @@ func oneLine(err error) string {
 	return text
 }
 
-// DeadLetters lists the shards of a job ("" for all) that were given up, the oldest first.
-func (q *Queue) DeadLetters(ctx context.Context, job string) ([]DeadLetter, error) {
+// DeadLetters lists the shards within scope ("" for all) that were given up, the oldest first.
+func (q *Queue) DeadLetters(ctx context.Context, scope string) ([]DeadLetter, error) {
 	var list []DeadLetter
-	err := q.eachDeadLetter(ctx, job, func(m *jetstream.RawStreamMsg) error {
+	err := q.eachDeadLetter(ctx, scope, func(m *jetstream.RawStreamMsg) error {
 		attempt, _ := strconv.Atoi(m.Header.Get(headerAttempt))
 		list = append(list, DeadLetter{keyOf(deadSubjects, m.Subject), m.Header.Get(headerReason), attempt, m.Time})
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list dead letters: %w", err)
+		return nil, fmt.Errorf("list dead letters: %w", unavailable(err))
 	}
 	return list, nil
 }
@@ -90,11 +90,11 @@ func (q *Queue) DeadLetterData(ctx context.Context, key string) ([]byte, error) 
 	return data, nil
 }
 
-// PurgeDeadLetters removes a job's dead letters ("" for all) and their payloads.
-func (q *Queue) PurgeDeadLetters(ctx context.Context, job string) error {
+// PurgeDeadLetters removes the dead letters within scope ("" for all) and their payloads.
+func (q *Queue) PurgeDeadLetters(ctx context.Context, scope string) error {
 	var objects []string
 	last := uint64(0)
-	err := q.eachDeadLetter(ctx, job, func(m *jetstream.RawStreamMsg) error {
+	err := q.eachDeadLetter(ctx, scope, func(m *jetstream.RawStreamMsg) error {
 		last = m.Sequence
 		if object := m.Header.Get(headerPayload); object != "" {
 			objects = append(objects, object)
@@ -105,7 +105,7 @@ func (q *Queue) PurgeDeadLetters(ctx context.Context, job string) error {
 		return err
 	}
 	// No further than what was read: a letter that came since keeps its payload.
-	err = q.dead.Purge(ctx, jetstream.WithPurgeSubject(ofJob(deadSubjects, job)), jetstream.WithPurgeSequence(last+1))
+	err = q.dead.Purge(ctx, jetstream.WithPurgeSubject(within(deadSubjects, scope)), jetstream.WithPurgeSequence(last+1))
 	if err != nil {
 		return fmt.Errorf("purge dead letters: %w", err)
 	}
@@ -117,14 +117,18 @@ func (q *Queue) PurgeDeadLetters(ctx context.Context, job string) error {
 	return nil
 }
 
-func (q *Queue) eachDeadLetter(ctx context.Context, job string, f func(*jetstream.RawStreamMsg) error) error {
-	if job != "" {
-		if err := ValidateJob(job); err != nil {
+func (q *Queue) eachDeadLetter(ctx context.Context, scope string, f func(*jetstream.RawStreamMsg) error) error {
+	if scope != "" {
+		if err := ValidateScope(scope); err != nil {
 			return err
 		}
 	}
 	for seq := uint64(1); ; {
-		m, err := q.dead.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(ofJob(deadSubjects, job)))
+		var m *jetstream.RawStreamMsg
+		err := q.again(ctx, func(ctx context.Context) (err error) {
+			m, err = q.dead.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(within(deadSubjects, scope)))
+			return err
+		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
 		}

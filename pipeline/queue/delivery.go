@@ -32,9 +32,9 @@ type Delivery struct {
 
 	received time.Time
 	settled  atomic.Bool
-	quiet    context.Context // ends when the heart is to stop
-	hush     context.CancelFunc
-	stopped  chan struct{} // closed when the heart has stopped
+	beating  context.Context // ends when the heartbeats are to stop
+	stop     context.CancelFunc
+	stopped  chan struct{} // closed when they have stopped
 	lost     chan struct{}
 }
 
@@ -44,11 +44,11 @@ func newDelivery(q *Queue, msg jetstream.Msg) *Delivery {
 		key: keyOf(shardSubjects, msg.Subject()), tail: msg.Subject()[len(shardSubjects):], id: msg.Headers().Get(nats.MsgIdHdr),
 		stopped: make(chan struct{}), lost: make(chan struct{}),
 	}
-	d.quiet, d.hush = context.WithCancel(q.life)
+	d.beating, d.stop = context.WithCancel(q.life)
 	return d
 }
 
-// Key is "<job>/<mode>/<shard>".
+// Key is "<job>/<run>/<mode>/<shard>".
 func (d *Delivery) Key() string { return d.key }
 
 // Data is the shard's bytes. They belong to the receiver.
@@ -68,7 +68,7 @@ func (d *Delivery) keepAlive() {
 	interval := d.q.ackWait / 3
 	last, next := d.received, d.received.Add(interval)
 	for {
-		if !pause(d.quiet, time.Until(next)) {
+		if !pause(d.beating, time.Until(next)) {
 			if !d.settled.Load() { // the queue was closed under it
 				close(d.lost)
 			}
@@ -76,7 +76,7 @@ func (d *Delivery) keepAlive() {
 		}
 		sent := time.Now()
 		if left := d.q.ackWait - sent.Sub(last); left > 0 {
-			once, cancel := context.WithTimeout(d.quiet, min(interval, left))
+			once, cancel := context.WithTimeout(d.beating, min(interval, left))
 			err := d.tell(once, "+WPI")
 			cancel()
 			if err == nil {
@@ -93,9 +93,9 @@ func (d *Delivery) keepAlive() {
 	}
 }
 
-// stopHeart ends the heartbeats and waits until none can follow: one that came after a give-back would undo its delay.
-func (d *Delivery) stopHeart() {
-	d.hush()
+// stopHeartbeats ends the heartbeats and waits until none can follow: one that came after a give-back would undo its delay.
+func (d *Delivery) stopHeartbeats() {
+	d.stop()
 	<-d.stopped
 }
 
@@ -150,13 +150,13 @@ func (d *Delivery) deleteMessage(ctx context.Context) error {
 	return d.q.shards.DeleteMsg(ctx, meta.Sequence.Stream)
 }
 
-// settle claims the one settlement and runs it within settleTimeout. The heart stops in any case: what could not be
+// settle claims the one settlement and runs it within settleTimeout. The heartbeats stop in any case: what could not be
 // settled comes back after AckWait.
 func (d *Delivery) settle(ctx context.Context, step string, f func(context.Context) error) error {
 	if !d.settled.CompareAndSwap(false, true) {
 		return fmt.Errorf("%s shard %s: %w", step, d.key, ErrSettled)
 	}
-	defer d.stopHeart()
+	defer d.stopHeartbeats()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.q.life, cancel)()
@@ -198,7 +198,10 @@ func (d *Delivery) Retry(ctx context.Context, delay time.Duration) error {
 // Release gives the shard back at once and takes back the attempt: nobody tried.
 func (d *Delivery) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", func(ctx context.Context) error {
-		uncounted := d.q.counts.undo(ctx, d.tail, d.id, d.mark)
+		// A server whose disk is full does not answer; who stops does not wait for it.
+		once, cancel := context.WithTimeout(ctx, confirmTimeout)
+		defer cancel()
+		uncounted := d.q.counts.undo(once, d.tail, d.id, d.mark)
 		return both(d.giveBack(ctx, "-NAK"), uncounted)
 	})
 }
@@ -219,7 +222,7 @@ func (d *Delivery) Reject(ctx context.Context, reason error) error {
 
 // giveBack is said once: repeated, it could take the shard from whoever got it in between.
 func (d *Delivery) giveBack(ctx context.Context, answer string) error {
-	d.stopHeart()
+	d.stopHeartbeats()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return d.tell(ctx, answer)
@@ -240,7 +243,7 @@ func (d *Delivery) tidy(ctx context.Context, object string) {
 func (d *Delivery) abandon() {
 	d.settled.Store(true)
 	d.q.start(func() {
-		d.stopHeart()
+		d.stopHeartbeats()
 		if d.mark.revision > 0 {
 			ctx, cancel := context.WithTimeout(d.q.life, requestTimeout)
 			defer cancel()

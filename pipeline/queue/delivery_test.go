@@ -147,7 +147,7 @@ func TestRejectPutsTheShardAmongTheDeadLetters(t *testing.T) {
 		t.Errorf("data: %q", data)
 	}
 
-	check(t, q.PurgeJob(t.Context(), "job")) // the queue's side; dead letters keep their payloads
+	check(t, q.Purge(t.Context(), "job")) // the queue's side; dead letters keep their payloads
 	objects(t, q, 1)
 	check(t, q.PurgeDeadLetters(t.Context(), "job"))
 	letters, err = q.DeadLetters(t.Context(), "")
@@ -173,7 +173,7 @@ func TestADeliveryIsSettledOnce(t *testing.T) {
 				t.Errorf("%s after %s: %v", again, name, err)
 			}
 		}
-		check(t, q.PurgeJob(t.Context(), "job"))
+		check(t, q.Purge(t.Context(), "job"))
 	}
 }
 

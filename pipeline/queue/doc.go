@@ -1,7 +1,9 @@
 // Package queue puts draftmill's shards on a NATS JetStream work queue and takes them off again.
 //
-// A shard is known by its key "<job>/<mode>/<shard>" and lies on the subject
-// draftmill.shards.<job>.<mode>.<shard>. Five things live on the server, all on file storage:
+// A shard is known by its key "<job>/<run>/<mode>/<shard>", where the run names the job's specification and its output
+// folder (pipeline.Run), and lies on the subject draftmill.shards.<job>.<run>.<mode>.<shard>. Jobs of one name that
+// differ in either share nothing. A scope is what begins keys: "<job>" or "<job>/<run>". Five things live on the server,
+// all on file storage:
 //
 //	DRAFTMILL            stream   the work queue: a shard stays until it is acknowledged
 //	DRAFTMILL_DEAD       stream   shards that no worker can do, with the reason
@@ -27,7 +29,14 @@
 // The count of attempts is our own. The server's count lives in the consumer's state, which a kill -9 can set
 // back, and it also counts deliveries that were only given back; a message's headers cannot change once stored.
 // So the count is a key in a bucket, written before the shard is handed out, with the message's id beside it (a
-// later publish of the same key starts at one), and removed when the shard is settled for good.
+// later publish of the same key starts at one), and removed when the shard is settled for good, or after a week.
+//
+// A server that does not answer is waited for. Connect waits as long as it was told; after that publishing, waiting for
+// shards and settling them go on through an outage, which is said once, at WARN, as is its end. A server that answers
+// without the streams has lost its store: they are made anew, and Queued tells a submitter what is missing. A stream or
+// disk that is full holds a publisher back.
+//
+// No secret is logged: addresses are shown without their user part.
 //
 // What dead workers held comes back after AckWait while others live, and at once when a worker starts and no other is
 // left: each source answers on draftmill.workers.<consumer>, so that a newcomer can ask.

@@ -67,9 +67,9 @@ func TestKillLosesNothingThatWasConfirmed(t *testing.T) {
 	q := open(t, embed(t, dir, EmbedOptions{}), time.Second)
 	s := source(t, q, "")
 	for {
-		n, err := q.Pending(t.Context(), "job")
+		queued, err := q.Queued(t.Context(), "job")
 		check(t, err)
-		if n == 0 {
+		if len(queued) == 0 {
 			break
 		}
 		d, err := s.Next(t.Context())

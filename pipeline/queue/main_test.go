@@ -176,12 +176,12 @@ func nothing(t *testing.T, s *Source, while time.Duration) {
 
 func pending(t *testing.T, q *Queue, job string, want int) {
 	t.Helper()
-	n, err := q.Pending(t.Context(), job)
+	keys, err := q.Queued(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n != want {
-		t.Fatalf("pending of %q: %d, want %d", job, n, want)
+	if len(keys) != want {
+		t.Fatalf("queued of %q: %v, want %d", job, keys, want)
 	}
 }
 

@@ -3,40 +3,43 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 )
 
 const progressBuffer = 1024 // events that a slow watcher may lag behind
 
-// Report sends a small progress event of a job to whoever watches. Nothing is stored or confirmed: events show, they
+// Report sends a small progress event of a job, or of "<job>/<run>", to whoever watches. Nothing is stored or confirmed: events show, they
 // do not count. data is not kept.
-func (q *Queue) Report(job string, data []byte) error {
-	if err := ValidateJob(job); err != nil {
+func (q *Queue) Report(scope string, data []byte) error {
+	if err := ValidateScope(scope); err != nil {
 		return err
 	}
-	if err := q.nc.Publish(progressSubject+job, data); err != nil {
-		return fmt.Errorf("report progress of job %s: %w", job, err)
+	subject := progressSubject + strings.ReplaceAll(scope, "/", ".")
+	if err := q.nc.Publish(subject, data); err != nil {
+		return fmt.Errorf("report progress of job %s: %w", scope, err)
 	}
 	return nil
 }
 
-// Watch returns the events that are reported for a job from now on. The channel is closed when ctx ends or the queue
+// Watch returns the events that are reported for the same scope from now on. The channel is closed when ctx ends or the queue
 // is closed; a reader that lags far behind misses events. The server knows of the watcher when Watch returns.
-func (q *Queue) Watch(ctx context.Context, job string) (<-chan []byte, error) {
-	if err := ValidateJob(job); err != nil {
+func (q *Queue) Watch(ctx context.Context, scope string) (<-chan []byte, error) {
+	if err := ValidateScope(scope); err != nil {
 		return nil, err
 	}
+	subject := progressSubject + strings.ReplaceAll(scope, "/", ".")
 	in := make(chan *nats.Msg, progressBuffer)
-	sub, err := q.nc.ChanSubscribe(progressSubject+job, in)
+	sub, err := q.nc.ChanSubscribe(subject, in)
 	if err != nil {
-		return nil, fmt.Errorf("watch job %s: %w", job, err)
+		return nil, fmt.Errorf("watch job %s: %w", scope, err)
 	}
 	flush, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if err := q.nc.FlushWithContext(flush); err != nil {
 		_ = sub.Unsubscribe()
-		return nil, fmt.Errorf("watch job %s: %w", job, err)
+		return nil, fmt.Errorf("watch job %s: %w", scope, err)
 	}
 	out := make(chan []byte)
 	started := q.start(func() {
@@ -61,7 +64,7 @@ func (q *Queue) Watch(ctx context.Context, job string) (<-chan []byte, error) {
 	})
 	if !started {
 		_ = sub.Unsubscribe()
-		return nil, fmt.Errorf("watch job %s: %w", job, ErrClosed)
+		return nil, fmt.Errorf("watch job %s: %w", scope, ErrClosed)
 	}
 	return out, nil
 }

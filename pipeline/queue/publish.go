@@ -20,39 +20,43 @@ const (
 	headerPayload = "Draftmill-Payload" // name of the object that holds the shard; the message is then empty
 	headerSHA256  = "Draftmill-Sha256"  // hex digest of that object's bytes
 
+	uploadWindow  = 64        // chunks on their way at a time: more than the server takes in gives "too many requests"
 	chunkSize     = 128 << 10 // of an object, the Object Store's default; less on servers that take less
 	messageMargin = 16 << 10  // left of the server's limit for headers, a dead letter's reason among them
 
+	codeNoStorage   jetstream.ErrorCode = 10047 // the server's disk or its limit for JetStream is full
 	codeStoreFailed jetstream.ErrorCode = 10077 // a stream's limit refused the message; the description says which
 	refusedPerKey                       = "maximum messages per subject exceeded"
 )
 
-// Publish queues the shard's bytes under key "<job>/<mode>/<shard>" and returns once they are on the server's disk.
-// fresh is false, and nothing changes, while an earlier publish of the key is queued or in a worker's hands. After
-// an error the shard may or may not be queued; publishing it again is always safe. data is not kept.
+// Publish queues the shard's bytes under its key and returns once they are on the server's disk. It waits for a server
+// that does not answer, and for one that has no room, until ctx ends. fresh is false, and nothing changes, while an
+// earlier publish of the key is queued or in a worker's hands. After an error the shard may or may not be queued;
+// publishing it again is always safe. data is not kept.
 func (q *Queue) Publish(ctx context.Context, key string, data []byte) (fresh bool, err error) {
 	tail, err := subjectTail(key)
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-
 	msg := nats.NewMsg(shardSubjects + tail)
 	msg.Header.Set(nats.MsgIdHdr, nuid.Next())
 	object := ""
 	if len(data) <= q.inlineLimit() {
 		msg.Data = data
 	} else {
-		if queued, err := q.queuedID(ctx, msg.Subject); err != nil || queued != "" {
-			return false, wrapPublish(key, err) // spares the upload; the stream's own refusal is what counts
-		}
 		object = key + "/" + msg.Header.Get(nats.MsgIdHdr)
-		sum := sha256.Sum256(data)
-		meta := jetstream.ObjectMeta{Name: object, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(min(q.inlineLimit(), chunkSize))}}
-		if _, err := q.payloads.Put(ctx, meta, bytes.NewReader(data)); err != nil {
-			return false, wrapPublish(key, fmt.Errorf("store its %d bytes as an object: %w", len(data), err))
+		queued := false
+		err := q.insist(ctx, key, uploadTimeout, func(ctx context.Context) error {
+			id, err := q.queuedID(ctx, msg.Subject)
+			if queued = id != ""; err != nil || queued {
+				return err // spares the upload; the stream's own refusal is what counts
+			}
+			return q.upload(ctx, object, data)
+		})
+		if err != nil || queued {
+			return false, wrapPublish(key, err)
 		}
+		sum := sha256.Sum256(data)
 		msg.Header.Set(headerPayload, object)
 		msg.Header.Set(headerSHA256, hex.EncodeToString(sum[:]))
 	}
@@ -61,6 +65,40 @@ func (q *Queue) Publish(ctx context.Context, key string, data []byte) (fresh boo
 		err = both(err, q.dropPayload(ctx, object))
 	}
 	return fresh, wrapPublish(key, err)
+}
+
+func (q *Queue) upload(ctx context.Context, object string, data []byte) error {
+	meta := jetstream.ObjectMeta{Name: object, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(min(q.inlineLimit(), chunkSize))}}
+	if _, err := q.payloads.Put(ctx, meta, bytes.NewReader(data)); err != nil {
+		return fmt.Errorf("store its %d bytes as an object: %w", len(data), err)
+	}
+	return nil
+}
+
+// insist repeats f, each time within limit, until it succeeds, the server refuses or ctx ends. It says now and then
+// what it waits for.
+func (q *Queue) insist(ctx context.Context, key string, limit time.Duration, f func(context.Context) error) error {
+	said := time.Now()
+	for {
+		once, cancel := context.WithTimeout(ctx, limit)
+		err := f(once)
+		cancel()
+		if err == nil || isRefusal(err) && !lostStream(err) || q.nc.IsClosed() {
+			return err
+		}
+		if time.Since(said) >= sayAgain {
+			said = time.Now()
+			q.log.Warn("queue: the server does not take a shard; still trying", "server", q.server, "shard", key, "err", err)
+		}
+		if !pause(ctx, reconnectWait) {
+			return fmt.Errorf("no confirmation from the server: %w", err)
+		}
+		if lostStream(err) {
+			once, cancel := context.WithTimeout(ctx, requestTimeout)
+			_ = q.remake(once) // the next try says what is wrong
+			cancel()
+		}
+	}
 }
 
 func wrapPublish(key string, err error) error {
@@ -78,27 +116,25 @@ func (q *Queue) inlineLimit() int {
 // store sends msg until the server says that it is stored or refused. All tries carry one id, so that a try whose
 // answer was lost is recognised by the server.
 func (q *Queue) store(ctx context.Context, msg *nats.Msg) (fresh bool, err error) {
-	for try := 0; ; try++ {
-		once, cancel := context.WithTimeout(ctx, requestTimeout)
-		_, err = q.js.PublishMsg(once, msg, jetstream.WithExpectStream(streamName))
-		cancel()
+	try := 0
+	err = q.insist(ctx, keyOf(shardSubjects, msg.Subject), requestTimeout, func(ctx context.Context) error {
+		try++
+		_, err := q.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(streamName))
 		var refused *jetstream.APIError
 		switch {
 		case err == nil:
-			return true, nil // also when marked a duplicate: the id is ours, and so is what is stored
+			fresh = true // also when marked a duplicate: the id is ours, and so is what is stored
 		case errors.As(err, &refused) && refused.ErrorCode == codeStoreFailed && refused.Description == refusedPerKey:
-			if try == 0 {
-				return false, nil
+			if try == 1 {
+				return nil
 			}
-			id, err := q.queuedID(ctx, msg.Subject) // an earlier try may be what is in the way
-			return err == nil && id == msg.Header.Get(nats.MsgIdHdr), err
-		case isRefusal(err), errors.Is(err, nats.ErrConnectionClosed):
-			return false, err
+			var id string
+			id, err = q.queuedID(ctx, msg.Subject) // an earlier try may be what is in the way
+			fresh = err == nil && id == msg.Header.Get(nats.MsgIdHdr)
 		}
-		if !pause(ctx, reconnectWait) {
-			return false, fmt.Errorf("no confirmation from the server: %w", err)
-		}
-	}
+		return err
+	})
+	return fresh, err
 }
 
 // queuedID is the message id of what is queued under subject, "" when nothing is.
@@ -116,10 +152,11 @@ func (q *Queue) queuedID(ctx context.Context, subject string) (string, error) {
 	return "(none)", nil // not published by us
 }
 
-// isRefusal says that the server answered, with an error: trying again changes nothing.
+// isRefusal says that the server answered, with an error that trying again does not change. Without room, or without
+// a leader, it takes the same message later.
 func isRefusal(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.Code != 503 || api.ErrorCode == codeStoreFailed)
+	return errors.As(err, &api) && api.Code != 503 && api.Code != 429 && api.ErrorCode != codeNoStorage
 }
 
 // dropPayload removes an object and its delete marker; it is no error when it is gone already.

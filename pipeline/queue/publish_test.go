@@ -88,13 +88,13 @@ func TestPublishRepeatedAfterALostAnswer(t *testing.T) {
 func TestPublishRefusesKeysThatAreNoSubjects(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, 0)
-	for _, key := range []string{"", "job", "job/ars", "job/ars/1/2", "job//1", "jo.b/ars/1", "job/*/1", "job/>/1", "j b/ars/1", "jöb/ars/1", "job/ars/1\n"} {
+	for _, key := range []string{"", "job", "job//1", "jo.b/ars/1", "job/*/1", "job/>/1", "j b/ars/1", "jöb/ars/1", "job/ars/1\n"} {
 		if _, err := q.Publish(t.Context(), key, nil); err == nil {
 			t.Errorf("key %q was accepted", key)
 		}
 	}
 	for _, job := range []string{"", "a.b", "*", ">", "a b"} {
-		if err := ValidateJob(job); err == nil {
+		if err := ValidateScope(job); err == nil {
 			t.Errorf("job %q was accepted", job)
 		}
 	}

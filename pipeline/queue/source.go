@@ -52,7 +52,7 @@ type Source struct {
 // consumer makes way.
 func (q *Queue) Source(ctx context.Context, job string) (*Source, error) {
 	if job != "" {
-		if err := ValidateJob(job); err != nil {
+		if err := ValidateScope(job); err != nil {
 			return nil, err
 		}
 	}
@@ -91,7 +91,7 @@ func (s *Source) open(ctx context.Context) error {
 		MaxDeliver:    -1,
 		MaxAckPending: maxInFlight,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
-		FilterSubject: ofJob(shardSubjects, s.job),
+		FilterSubject: within(shardSubjects, s.job),
 	}
 	if s.job != "" {
 		config.InactiveThreshold = jobIdle
@@ -152,7 +152,7 @@ func (s *Source) clearWay(ctx context.Context, want jetstream.ConsumerConfig) er
 	list := s.q.shards.ListConsumers(ctx)
 	var rivals []string
 	for info := range list.Info() { // to its end, or its goroutine stays
-		f, all := info.Config.FilterSubject, ofJob(shardSubjects, "")
+		f, all := info.Config.FilterSubject, within(shardSubjects, "")
 		if info.Name != want.Durable && (f == want.FilterSubject || f == all || want.FilterSubject == all) {
 			rivals = append(rivals, info.Name)
 		}
@@ -188,6 +188,7 @@ func (s *Source) Next(ctx context.Context) (pipeline.Delivery, error) {
 	wait, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(ErrClosed) })()
+	said := time.Time{}
 	for {
 		msg, err := s.pull(wait)
 		if err == nil {
@@ -201,8 +202,14 @@ func (s *Source) Next(ctx context.Context) (pipeline.Delivery, error) {
 			return nil, ErrClosed
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case err != nil:
+		case isRefusal(err) && !lostStream(err):
 			return nil, fmt.Errorf("wait for a shard: %w", err)
+		case err != nil:
+			if time.Since(said) >= sayAgain {
+				said = time.Now()
+				s.q.log.Warn("queue: the server hands out no shards; still trying", "server", s.q.server, "err", err)
+			}
+			pause(wait, reconnectWait)
 		}
 	}
 }
@@ -233,7 +240,11 @@ func (s *Source) pull(ctx context.Context) (jetstream.Msg, error) {
 			if err == nil {
 				break
 			}
-			if isRefusal(err) || errors.Is(err, nats.ErrConnectionClosed) {
+			if lostStream(err) {
+				once, cancel := context.WithTimeout(ctx, requestTimeout)
+				_ = s.q.remake(once) // the next try says what is wrong
+				cancel()
+			} else if isRefusal(err) || errors.Is(err, nats.ErrConnectionClosed) {
 				return nil, err
 			}
 			if !pause(ctx, reconnectWait) {

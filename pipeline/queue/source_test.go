@@ -288,7 +288,7 @@ func TestASourceOfOneJob(t *testing.T) {
 	pending(t, q, "", 0)
 }
 
-func TestPurgeJob(t *testing.T) {
+func TestPurge(t *testing.T) {
 	t.Parallel()
 	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), 0)
 	s := source(t, q, "")
@@ -302,7 +302,7 @@ func TestPurgeJob(t *testing.T) {
 	pending(t, q, "job-2", 2)
 	pending(t, q, "", 5)
 
-	check(t, q.PurgeJob(t.Context(), "job"))
+	check(t, q.Purge(t.Context(), "job"))
 	pending(t, q, "job", 0)
 	pending(t, q, "", 2)
 	objects(t, q, 1)
@@ -310,7 +310,7 @@ func TestPurgeJob(t *testing.T) {
 	check(t, take(t, s, "job-2/ars/1", 1).Ack(t.Context()))
 	check(t, take(t, s, "job-2/sps/1", 1).Ack(t.Context()))
 	leftovers(t, q)
-	if err := q.PurgeJob(t.Context(), ">"); err == nil {
+	if err := q.Purge(t.Context(), ">"); err == nil {
 		t.Fatal("a job named > was purged")
 	}
 }

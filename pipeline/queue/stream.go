@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/draftmill/draftmill/pipeline"
 )
 
 const (
@@ -25,26 +28,23 @@ const (
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// ValidateJob reports why a job's name cannot be part of a subject, or nil.
-func ValidateJob(job string) error {
-	if !name.MatchString(job) {
-		return fmt.Errorf("job name %q: only letters, digits, _ and - are allowed", job)
+// ValidateScope reports why scope is not what begins a shard's key, a job's name or "<job>/<run>", or nil.
+func ValidateScope(scope string) error {
+	for part := range strings.SplitSeq(scope, "/") {
+		if !name.MatchString(part) {
+			return fmt.Errorf("%q names no job: only letters, digits, _ and - are allowed, and / between the parts of a key", scope)
+		}
 	}
 	return nil
 }
 
-// subjectTail turns the key "<job>/<mode>/<shard>" into "<job>.<mode>.<shard>".
+// subjectTail turns the key "<job>/<run>/<mode>/<shard>" into "<job>.<run>.<mode>.<shard>". What stands between job
+// and shard is the publisher's.
 func subjectTail(key string) (string, error) {
-	parts := strings.Split(key, "/")
-	if len(parts) != 3 {
-		return "", fmt.Errorf("shard key %q: want <job>/<mode>/<shard>", key)
+	if err := ValidateScope(key); err != nil || !strings.Contains(key, "/") {
+		return "", fmt.Errorf("shard key %q: want <job>/<run>/<mode>/<shard>, of letters, digits, _ and -", key)
 	}
-	for _, p := range parts {
-		if !name.MatchString(p) {
-			return "", fmt.Errorf("shard key %q: its parts may hold letters, digits, _ and - only", key)
-		}
-	}
-	return strings.Join(parts, "."), nil
+	return strings.ReplaceAll(key, "/", "."), nil
 }
 
 // keyOf is the inverse of subjectTail on a whole subject under prefix.
@@ -52,12 +52,12 @@ func keyOf(prefix, subject string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(subject, prefix), ".", "/")
 }
 
-// ofJob is the subject filter of one job under prefix, or of all jobs.
-func ofJob(prefix, job string) string {
-	if job == "" {
+// within is the subject filter under prefix of the keys that begin with scope; "" is all of them.
+func within(prefix, scope string) string {
+	if scope == "" {
 		return prefix + ">"
 	}
-	return prefix + job + ".>"
+	return prefix + strings.ReplaceAll(scope, "/", ".") + ".>"
 }
 
 // setupError is a fault of what exists on the server; its text says what to do.
@@ -75,10 +75,24 @@ func (e *setupError) Error() string {
 
 func (e *setupError) Unwrap() error { return e.cause }
 
-// ensure makes what the queue needs on the server. It may be called by many processes at once and any number of
-// times: what exists and fits stays as it is.
-func (q *Queue) ensure(ctx context.Context, replicas int) (err error) {
-	q.shards, err = ensureStream(ctx, q.js, jetstream.StreamConfig{
+// stores are what the queue has on the server.
+type stores struct {
+	shards   jetstream.Stream
+	dead     jetstream.Stream
+	counts   attempts
+	payloads jetstream.ObjectStore
+}
+
+// open makes what the queue needs on the server, or opens what is there.
+func (q *Queue) open(ctx context.Context) (err error) {
+	q.stores, err = ensure(ctx, q.js, q.replicas)
+	return err
+}
+
+// ensure makes what the queue needs. It may be called by many processes at once and any number of times: what exists
+// and fits stays as it is.
+func ensure(ctx context.Context, js jetstream.JetStream, replicas int) (s stores, err error) {
+	s.shards, err = ensureStream(ctx, js, jetstream.StreamConfig{
 		Name:                 streamName,
 		Description:          "draftmill: shards to do",
 		Subjects:             []string{shardSubjects + ">"},
@@ -91,9 +105,9 @@ func (q *Queue) ensure(ctx context.Context, replicas int) (err error) {
 		Replicas:             replicas,
 	})
 	if err != nil {
-		return err
+		return s, err
 	}
-	q.dead, err = ensureStream(ctx, q.js, jetstream.StreamConfig{
+	s.dead, err = ensureStream(ctx, js, jetstream.StreamConfig{
 		Name:              deadStreamName,
 		Description:       "draftmill: shards given up, with the reason",
 		Subjects:          []string{deadSubjects + ">"},
@@ -105,21 +119,21 @@ func (q *Queue) ensure(ctx context.Context, replicas int) (err error) {
 		Replicas:          replicas,
 	})
 	if err != nil {
-		return err
+		return s, err
 	}
-	if q.counts, err = ensureAttempts(ctx, q.js, replicas); err != nil {
-		return err
+	if s.counts, err = ensureAttempts(ctx, js, replicas); err != nil {
+		return s, err
 	}
-	q.payloads, err = q.js.ObjectStore(ctx, payloadBucket)
+	s.payloads, err = js.ObjectStore(ctx, payloadBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		q.payloads, err = q.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+		s.payloads, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
 			Bucket: payloadBucket, Description: "draftmill: shards larger than a message", Storage: jetstream.FileStorage, Replicas: replicas,
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("make the bucket %s: %w", payloadBucket, err)
+		return s, fmt.Errorf("make the bucket %s: %w", payloadBucket, err)
 	}
-	return nil
+	return s, nil
 }
 
 // ensureStream opens the stream want.Name, making it when absent. Of an existing one it sets right what can be set
@@ -172,57 +186,105 @@ func incompatible(have, want jetstream.StreamConfig) string {
 	return ""
 }
 
-// Pending counts a job's shards that are not done: waiting or in a worker's hands. Job "" counts all jobs.
-func (q *Queue) Pending(ctx context.Context, job string) (int, error) {
-	if job == "" {
-		info, err := q.shards.Info(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("count pending shards: %w", err)
+// Queued lists the keys within scope that are not done: waiting or in a worker's hands. Scope "" lists all jobs'.
+func (q *Queue) Queued(ctx context.Context, scope string) ([]string, error) {
+	if scope != "" {
+		if err := ValidateScope(scope); err != nil {
+			return nil, err
 		}
-		return int(info.State.Msgs), nil
 	}
-	if err := ValidateJob(job); err != nil {
-		return 0, err
-	}
-	info, err := q.shards.Info(ctx, jetstream.WithSubjectFilter(ofJob(shardSubjects, job)))
+	var info *jetstream.StreamInfo
+	err := q.again(ctx, func(ctx context.Context) (err error) {
+		info, err = q.shards.Info(ctx, jetstream.WithSubjectFilter(within(shardSubjects, scope)))
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("count pending shards of job %s: %w", job, err)
+		return nil, fmt.Errorf("list the queued shards of %s: %w", nameOf(scope), unavailable(err))
 	}
-	var n uint64
-	for _, msgs := range info.State.Subjects {
-		n += msgs
+	keys := make([]string, 0, len(info.State.Subjects))
+	for subject := range info.State.Subjects {
+		keys = append(keys, keyOf(shardSubjects, subject))
 	}
-	return int(n), nil
+	slices.Sort(keys)
+	return keys, nil
 }
 
-// PurgeJob takes a job's shards off the queue, with their payloads and counts. Dead letters stay. Shards in the
-// hands of workers are finished there; settling them does no harm. Nobody may publish for the job meanwhile.
-func (q *Queue) PurgeJob(ctx context.Context, job string) error {
-	if err := ValidateJob(job); err != nil {
+func nameOf(scope string) string {
+	if scope == "" {
+		return "all jobs"
+	}
+	return "job " + scope
+}
+
+// again runs f, which looks at a stream, and once more after making the streams anew when they are gone: a server
+// that lost its store is empty, not broken.
+func (q *Queue) again(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := f(ctx)
+	if !lostStream(err) {
 		return err
 	}
-	if err := q.shards.Purge(ctx, jetstream.WithPurgeSubject(ofJob(shardSubjects, job))); err != nil {
-		return fmt.Errorf("purge job %s: %w", job, err)
+	if err := q.remake(ctx); err != nil {
+		return err
 	}
-	if err := q.counts.forgetJob(ctx, job); err != nil {
-		return fmt.Errorf("purge job %s: %w", job, err)
+	return f(ctx)
+}
+
+// remake makes the streams anew that the server has lost. Handles of streams name them; those that are open serve.
+func (q *Queue) remake(ctx context.Context) error {
+	if _, err := q.js.Stream(ctx, streamName); errors.Is(err, jetstream.ErrStreamNotFound) {
+		q.log.Warn("queue: the server has lost its streams; making them anew, empty", "server", q.server)
+	}
+	_, err := ensure(ctx, q.js, q.replicas)
+	return err
+}
+
+// unavailable blames the network for an error that is no answer of the server's.
+func unavailable(err error) error {
+	var setup *setupError
+	if err == nil || isRefusal(err) && !lostStream(err) || errors.As(err, &setup) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrConnectionClosed) {
+		return err
+	}
+	return &pipeline.Fault{Blame: pipeline.BlameNetwork, Err: err}
+}
+
+// lostStream says that the server does not have the stream that was open.
+func lostStream(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
+}
+
+// Purge takes the shards within scope, a job or "<job>/<run>", off the queue, with their payloads and counts. Dead
+// letters stay. Shards in the hands of workers are finished there; settling them does no harm. Nobody may publish
+// there meanwhile.
+func (q *Queue) Purge(ctx context.Context, scope string) error {
+	if err := ValidateScope(scope); err != nil {
+		return err
+	}
+	if err := q.shards.Purge(ctx, jetstream.WithPurgeSubject(within(shardSubjects, scope))); err != nil {
+		return fmt.Errorf("purge job %s: %w", scope, err)
+	}
+	if err := q.counts.forgetAll(ctx, scope); err != nil {
+		return fmt.Errorf("purge job %s: %w", scope, err)
 	}
 	keep := map[string]bool{}
-	err := q.eachDeadLetter(ctx, job, func(m *jetstream.RawStreamMsg) error {
+	err := q.eachDeadLetter(ctx, scope, func(m *jetstream.RawStreamMsg) error {
 		keep[m.Header.Get(headerPayload)] = true
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("purge job %s: %w", job, err)
+		return fmt.Errorf("purge job %s: %w", scope, err)
 	}
 	objects, err := q.payloads.List(ctx)
 	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return fmt.Errorf("purge job %s: list payloads: %w", job, err)
+		return fmt.Errorf("purge job %s: list payloads: %w", scope, err)
 	}
 	for _, o := range objects {
-		if strings.HasPrefix(o.Name, job+"/") && !keep[o.Name] {
+		if strings.HasPrefix(o.Name, scope+"/") && !keep[o.Name] {
 			if err := q.dropPayload(ctx, o.Name); err != nil {
-				return fmt.Errorf("purge job %s: %w", job, err)
+				return fmt.Errorf("purge job %s: %w", scope, err)
 			}
 		}
 	}

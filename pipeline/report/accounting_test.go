@@ -307,7 +307,7 @@ func TestSummaryOfAJob(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.Commit(); err != nil {
+		if _, err := w.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -48,7 +48,7 @@ func written(tb testing.TB, name string, rows, samples, loops int, margin float6
 					scores = append(scores, s)
 				}
 			}
-			if _, err := w.Commit(); err != nil {
+			if _, err := w.Commit(tb.Context()); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -59,7 +59,7 @@ func written(tb testing.TB, name string, rows, samples, loops int, margin float6
 	if err := job.WritePlan((rows+perShard-1)/perShard, int64(rows), []string{"ars", "sps"}); err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := job.Finalize(); err != nil {
+	if _, err := job.Finalize(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	return job

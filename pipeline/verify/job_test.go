@@ -281,7 +281,7 @@ func rewritten(t testing.TB, folder *storage.Job, was, all content) *storage.Job
 					t.Fatal(err)
 				}
 			}
-			if _, err := w.Commit(); err != nil {
+			if _, err := w.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			for _, name := range []string{partPath("completions", pipeline.Mode(mode), shard), partPath("loops", pipeline.Mode(mode), shard), commitPath(pipeline.Mode(mode), shard)} {
@@ -299,7 +299,7 @@ func rewritten(t testing.TB, folder *storage.Job, was, all content) *storage.Job
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, err := again.Finalize(); err != nil || !done {
+	if done, err := again.Finalize(t.Context()); err != nil || !done {
 		t.Fatalf("the rewritten job is not complete: %v", err)
 	}
 	return again

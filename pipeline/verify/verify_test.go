@@ -400,7 +400,7 @@ func TestAnotherRule(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantFailure(t, again, c.decided+" called "+c.claimed, "manifest.json: its specification is not that of job.json")
-		if done, err := again.Finalize(); err != nil || !done { // which makes the manifest say so, too
+		if done, err := again.Finalize(t.Context()); err != nil || !done { // which makes the manifest say so, too
 			t.Fatalf("the job is not complete: %v", err)
 		}
 		wantFailure(t, again, c.decided+" called "+c.claimed, "loops/mode=sps/", c.want)

@@ -69,3 +69,13 @@ feather.write_feather(table(pa.string()), os.path.join(out, "zstd.feather"), com
 ipc_file("dictionary.arrow", table(pa.dictionary(pa.int32(), pa.string())))
 stream("string.arrows", table(pa.string()))
 stream("dictionary.arrows", table(pa.dictionary(pa.int32(), pa.string())), emit_dictionary_deltas=True, compression="zstd")
+
+# Not among the others: the reader does not know the encoding of a column that nobody needs.
+os.makedirs(os.path.join(out, "..", "unread"), exist_ok=True)
+pq.write_table(
+    table(pa.string(), embedding=pa.array([i / 8 for i in range(N)], pa.float32())),
+    os.path.join(out, "..", "unread", "split.parquet"),
+    use_dictionary=["task_id", "prompt"],
+    column_encoding={"embedding": "BYTE_STREAM_SPLIT"},
+    compression="zstd",
+)

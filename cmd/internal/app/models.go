@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
-	"sync"
+	"time"
 
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort"
@@ -23,7 +25,7 @@ type Models struct {
 	log *slog.Logger
 	ctx context.Context // ends conversions
 
-	mu     sync.Mutex
+	turn   chan struct{}     // holds one token while somebody uses what follows
 	known  map[string]*entry // by folder or file
 	tables map[string]*spec.NGram
 	inited bool
@@ -33,6 +35,7 @@ type entry struct {
 	bundle    *ort.Bundle
 	tokenizer *tokenize.Tokenizer
 	loaded    map[variant]*loaded
+	files     map[string]fs.FileInfo // as they were read
 }
 
 // variant is a way of loading a model.
@@ -48,14 +51,26 @@ type loaded struct {
 
 // NewModels makes an empty store; nothing is loaded yet.
 func NewModels(cfg configs.Config, log *slog.Logger) *Models {
-	return &Models{cfg: cfg, log: log, ctx: context.Background(), known: map[string]*entry{}, tables: map[string]*spec.NGram{}}
+	return &Models{cfg: cfg, log: log, ctx: context.Background(), turn: make(chan struct{}, 1), known: map[string]*entry{}, tables: map[string]*spec.NGram{}}
 }
+
+// lock waits for its turn until ctx ends.
+func (m *Models) lock(ctx context.Context) error {
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *Models) unlock() { <-m.turn }
 
 // Describe reads a model without loading it. A Hugging Face folder or a GGUF
 // file is converted first, unless the user's cache has it.
 func (m *Models) Describe(dir string) (*ort.Bundle, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	_ = m.lock(context.Background())
+	defer m.unlock()
 	e, err := m.read(dir)
 	if err != nil {
 		return nil, err
@@ -65,8 +80,8 @@ func (m *Models) Describe(dir string) (*ort.Bundle, error) {
 
 // CheckPair returns an error unless the draft's vocabulary is the target's.
 func (m *Models) CheckPair(target, draft string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	_ = m.lock(context.Background())
+	defer m.unlock()
 	t, err := m.read(target)
 	if err != nil {
 		return err
@@ -107,54 +122,85 @@ type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mo
 func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 	devices := m.cfg.ORT.Devices()
 	device := devices[worker%len(devices)]
-	return func(_ context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		var decoders []*ort.Decoder
-		release := func() {
-			for _, d := range decoders {
-				m.closed(d)
-			}
-		}
-		defer func() {
-			if err != nil {
-				release()
-			}
-		}()
-		var none engine.Pair
-		target, e, err := m.model(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
-		if err != nil {
-			return none, nil, fmt.Errorf("open the target: %w", err)
-		}
-		models := []*ort.Model{target}
-		pair := engine.Pair{Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
-		if mode == pipeline.SpS && job.Drafter != nil {
-			if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
-				return none, nil, err
-			}
-		}
-		if mode == pipeline.SpS && job.Draft != nil {
-			draft, _, err := m.model(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device})
-			if err != nil {
-				return none, nil, fmt.Errorf("open the draft: %w", err)
-			}
-			models = append(models, draft)
-		}
-		tokens, lanes := m.room(models, len(job.Modes))
-		pair.Lanes = lanes
-		for _, model := range models {
-			d, err := model.NewDecoder(tokens * model.Bundle().CacheBytesPerToken())
-			if err != nil {
-				return none, nil, err
-			}
-			decoders = append(decoders, d)
-		}
-		pair.Target = decoders[0]
-		if len(decoders) > 1 {
-			pair.Draft = decoders[1]
-		}
-		return pair, release, nil
+	type answer struct {
+		pair    engine.Pair
+		release func()
+		err     error
 	}
+	return func(ctx context.Context, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (engine.Pair, func(), error) {
+		if err := m.lock(ctx); err != nil {
+			return engine.Pair{}, nil, err
+		}
+		// A load cannot be interrupted; who is told to stop need not wait for it.
+		got := make(chan answer, 1)
+		go func() {
+			defer m.unlock()
+			pair, release, err := m.open(ctx, overrides, device, job, place, mode)
+			got <- answer{pair, release, err}
+		}()
+		select {
+		case a := <-got:
+			return a.pair, a.release, a.err
+		case <-ctx.Done():
+			go func() {
+				if a := <-got; a.err == nil {
+					a.release()
+				}
+			}()
+			return engine.Pair{}, nil, ctx.Err()
+		}
+	}
+}
+
+// open makes the decoders of one job in one mode. The caller has the turn.
+func (m *Models) open(ctx context.Context, overrides pipeline.Place, device string, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
+	var decoders []*ort.Decoder
+	release := func() {
+		for _, d := range decoders {
+			m.closed(d)
+		}
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	var none engine.Pair
+	target, e, err := m.model(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
+	if err != nil {
+		return none, nil, fmt.Errorf("open the target: %w", err)
+	}
+	models := []*ort.Model{target}
+	pair := engine.Pair{Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
+	if mode == pipeline.SpS && job.Drafter != nil {
+		if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
+			return none, nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return none, nil, err
+	}
+	if mode == pipeline.SpS && job.Draft != nil {
+		draft, _, err := m.model(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device})
+		if err != nil {
+			return none, nil, fmt.Errorf("open the draft: %w", err)
+		}
+		models = append(models, draft)
+	}
+	tokens, lanes := m.room(models, len(job.Modes))
+	pair.Lanes = lanes
+	for _, model := range models {
+		d, err := model.NewDecoder(tokens * model.Bundle().CacheBytesPerToken())
+		if err != nil {
+			return none, nil, err
+		}
+		decoders = append(decoders, d)
+	}
+	pair.Target = decoders[0]
+	if len(decoders) > 1 {
+		pair.Draft = decoders[1]
+	}
+	return pair, release, nil
 }
 
 // room is how many tokens of all sequences together there is memory for in the
@@ -219,22 +265,43 @@ func (m *Models) read(dir string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{bundle: bundle, tokenizer: tokenizer, loaded: map[variant]*loaded{}}
+	e := &entry{bundle: bundle, tokenizer: tokenizer, loaded: map[variant]*loaded{}, files: map[string]fs.FileInfo{}}
+	for _, f := range bundle.Files {
+		path := filepath.Join(folder, filepath.FromSlash(f.Name))
+		if e.files[path], err = os.Stat(path); err != nil {
+			return nil, fmt.Errorf("read the model folder %s: %w", folder, err)
+		}
+	}
 	m.known[abs] = e
 	return e, nil
 }
 
+// Init loads ONNX Runtime, once.
+func (m *Models) Init() error {
+	_ = m.lock(context.Background())
+	defer m.unlock()
+	return m.init(m.cfg.ORT.Devices()[0])
+}
+
+func (m *Models) init(device string) error {
+	if m.inited {
+		return nil
+	}
+	lib, err := library.FindFor(device, m.cfg.ORT.Library)
+	if err != nil {
+		return err
+	}
+	if err := ort.Init(lib); err != nil {
+		return err
+	}
+	m.inited = true
+	m.log.Debug("ONNX Runtime loaded", "version", ort.Version(), "library", lib)
+	return nil
+}
+
 func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
-	if !m.inited {
-		lib, err := library.FindFor(v.device, m.cfg.ORT.Library)
-		if err != nil {
-			return nil, err
-		}
-		if err := ort.Init(lib); err != nil {
-			return nil, err
-		}
-		m.inited = true
-		m.log.Debug("ONNX Runtime loaded", "version", ort.Version(), "library", lib)
+	if err := m.init(v.device); err != nil {
+		return nil, err
 	}
 	if v.context >= e.bundle.Context {
 		v.context = 0
@@ -273,10 +340,41 @@ func (m *Models) closed(d *ort.Decoder) {
 	}
 }
 
-// Close lets all models go. Decoders must have been released.
+// Check says which file of a loaded model is no longer what was loaded. Weights
+// are mapped from their files: one that is written over in place changes the
+// model under its users, and one that is cut short ends the process (SIGBUS).
+func (m *Models) Check() error {
+	_ = m.lock(context.Background())
+	defer m.unlock()
+	for dir, e := range m.known {
+		if len(e.loaded) == 0 {
+			continue
+		}
+		for path, was := range e.files {
+			now, err := os.Stat(path)
+			if err != nil {
+				return fmt.Errorf("the model %s is in use and its files are gone: put models into folders of their own and leave them there: %w", dir, err)
+			}
+			if !os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
+				return fmt.Errorf("the file %s was changed while its model is in use: put another model into a folder of its own, and start the worker again", path)
+			}
+		}
+	}
+	return nil
+}
+
+// closeWait is how long Close waits for a model that is being loaded.
+const closeWait = 200 * time.Millisecond
+
+// Close lets all models go. Decoders must have been released. What is being
+// loaded for nobody is left to the end of the process.
 func (m *Models) Close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	if m.lock(ctx) != nil {
+		return
+	}
+	defer m.unlock()
 	for _, e := range m.known {
 		for _, l := range e.loaded {
 			if err := l.model.Close(); err != nil {

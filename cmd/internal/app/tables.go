@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -23,8 +24,8 @@ func TokenizerDigest(b *ort.Bundle) (spec.Digest, error) {
 
 // Table reads an n-gram table that drafts for the model in the folder target.
 func (m *Models) Table(target, path string) (*spec.NGram, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	_ = m.lock(context.Background())
+	defer m.unlock()
 	e, err := m.read(target)
 	if err != nil {
 		return nil, err

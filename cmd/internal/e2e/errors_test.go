@@ -126,7 +126,7 @@ func TestWorkerErrors(t *testing.T) {
 		says string
 	}{
 		{nil, 2, "nats"},
-		{[]string{"--nats", "nats://127.0.0.1:1"}, 1, "127.0.0.1:1"},
+		{[]string{"DRAFTMILL_NATS_CONNECT_WAIT=1s", "--nats", "nats://127.0.0.1:1"}, 1, "127.0.0.1:1"},
 		{[]string{"--dataset", "x"}, 2, "--dataset"},
 	} {
 		p := command("worker", c.args...).start(t)

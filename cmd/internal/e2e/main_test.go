@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -45,9 +46,31 @@ func TestMain(m *testing.M) {
 // program is one run of a built program in the repository's root.
 type program struct {
 	*exec.Cmd
-	stdout, stderr bytes.Buffer
+	stdout, stderr output
 	done           chan struct{} // closed when it has ended
 }
+
+// output is what a program has written so far.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// Bytes is a copy.
+func (o *output) Bytes() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Clone(o.b.Bytes())
+}
+
+func (o *output) String() string { return string(o.Bytes()) }
+func (o *output) Len() int       { return len(o.Bytes()) }
 
 // command prepares a run. Its environment has no setting of draftmill's but
 // the ones given as NAME=value in front of the arguments.
