@@ -272,11 +272,13 @@ func TestRedeliveredShardIsFoundDone(t *testing.T) {
 // picky is a model that fails at prompts that begin with abb.
 type picky struct{ *enginetest.Model }
 
-func (p picky) Forward(ctx context.Context, slots, past []int, tokens [][]int32) ([]float32, error) {
-	if past[0] == 0 && len(tokens[0]) > 2 && slices.Equal(tokens[0][:3], []int32{0, 1, 1}) {
-		return nil, errors.New("device lost")
+func (p picky) Forward(ctx context.Context, spans []engine.Span) ([]float32, error) {
+	for _, s := range spans {
+		if s.Past == 0 && len(s.Tokens) > 2 && slices.Equal(s.Tokens[:3], []int32{0, 1, 1}) {
+			return nil, errors.New("device lost")
+		}
 	}
-	return p.Model.Forward(ctx, slots, past, tokens)
+	return p.Model.Forward(ctx, spans)
 }
 
 // wakeAtOnce makes pauses take no time for the rest of the test, and counts them.
