@@ -52,7 +52,7 @@ func TestFlags(t *testing.T) {
 		register func(*pflag.FlagSet)
 		want     string
 	}{
-		{"submit", SubmitFlags, "config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-level logit-bias lookahead max-new-tokens " +
+		{"submit", SubmitFlags, "config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-level logit-bias lookahead margin max-new-tokens " +
 			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty prompt-column repetition-penalty " +
 			"rule seed shard-rows stop target temperature template threads top-k top-p workers"},
 		{"jobs", JobFlags, "config json log-level nats out"},
@@ -127,9 +127,9 @@ func TestYAMLSaysWhereFrom(t *testing.T) {
 	for _, line := range []string{
 		"k: 2 # --k",
 		"  top_k: 40 # DRAFTMILL_SAMPLING_TOP_K",
-		"  top_p: 0.95 # humaneval.yaml:32",
-		`  stop: ["\nclass", "\ndef", "\n#", "\nif", "\nprint"] # humaneval.yaml:38`,
-		"  n: 1 # humaneval.yaml:34",
+		"  top_p: 0.95 # humaneval.yaml:37",
+		`  stop: ["\nclass", "\ndef", "\n#", "\nif", "\nprint"] # humaneval.yaml:43`,
+		"  n: 1 # humaneval.yaml:39",
 		"  ack_wait: 30s # default",
 		"  url: nats://xxxxx@h:4222,nats://xxxxx@b # --nats",
 	} {
