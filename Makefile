@@ -4,7 +4,7 @@ GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: all build ort ort-cuda demo test test-webgpu test-cuda test-arm64 race asan soak mutants lint check bench bench-peers bench-real clean
+.PHONY: all build ort ort-cuda demo report-demo test test-webgpu test-cuda test-arm64 race asan soak mutants lint check bench bench-peers bench-real clean
 
 all: build
 
@@ -23,6 +23,14 @@ ort-cuda:
 ## demo: run both modes on the demo dataset and compare them
 demo: ort
 	$(BIN)/submit --config configs/demo.yaml
+
+## report-demo: both modes with 20 samples a problem, scored and compared, and a sweep of
+## lookaheads: out/report-demo.html and out/sweep.html (needs python3 and bubblewrap)
+report-demo: ort
+	$(BIN)/submit --config configs/demo.yaml --n 20 --margin 0.05 --lanes auto --job report-demo
+	$(BIN)/submit score report-demo
+	$(BIN)/submit report report-demo --html out/report-demo.html --plots out/report-demo-plots
+	$(BIN)/submit sweep --k 0..8 --config configs/demo.yaml --job sweep --html out/sweep.html --plots out/sweep-plots
 
 ## test: every test, against the real ONNX Runtime, JetStream and Parquet
 test: ort

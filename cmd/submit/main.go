@@ -43,5 +43,6 @@ same command again, after any interruption, decodes only what is missing.`,
 	configs.SubmitFlags(cmd.Flags())
 	cmd.AddCommand(jobCommands()...)
 	cmd.AddCommand(setupCommand(), importCommand(), inspectCommand(), reportCommand(), scoreCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand())
+	cmd.AddCommand(sweepCommand(), exportCommand())
 	return cmd
 }

@@ -226,3 +226,37 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("written all the same: %v", found)
 	}
 }
+
+// TestExport: completions as other systems read them, by row and sample.
+func TestExport(t *testing.T) {
+	data := rows(t, minieval)[:3]
+	job := made(t, `{"modes": ["ars"], "samples": 2, "dataset": {"limit": 3}}`, map[string][][]string{
+		"ars": {{"    return 1\n", "    return 2\n"}, {"    return \"<&>\"\n", ""}},
+	})
+	var b strings.Builder
+	if err := Export(&b, job, &list{data}, "ars", HumanEvalJSONL, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"completion":"    return 1\n","task_id":"r"}
+{"completion":"    return 2\n","task_id":"r"}
+{"completion":"    return \"<&>\"\n","task_id":"r"}
+{"completion":"","task_id":"r"}
+`
+	if b.String() != want {
+		t.Errorf("got\n%s", b.String())
+	}
+	b.Reset()
+	if err := Export(&b, job, &list{data}, "ars", BigCodeJSON, ""); err != nil {
+		t.Fatal(err)
+	}
+	var lists [][]string
+	if err := json.Unmarshal([]byte(b.String()), &lists); err != nil || len(lists) != 3 || len(lists[0]) != 2 || len(lists[2]) != 0 {
+		t.Fatalf("%v, %v", lists, err)
+	}
+	if want := data[1].Fields["prompt"] + "    return \"<&>\"\n\n"; lists[1][0] != want {
+		t.Errorf("program %q", lists[1][0])
+	}
+	if err := Export(io.Discard, job, &list{data}, "ars", "xml", ""); err == nil {
+		t.Error("xml was written")
+	}
+}

@@ -89,6 +89,14 @@ type spec struct {
 	} `json:"dataset"`
 }
 
+// extract is how programs are taken from completions, if nobody says.
+func (s *spec) extract() string {
+	if s.Dataset.Template != "" {
+		return ExtractFenced
+	}
+	return ExtractNone
+}
+
 // Score scores what a job has committed, writes the scores into its folder, and
 // sums them up. The rows are those of the job's dataset.
 func Score(ctx context.Context, job *storage.Job, rows Rows, o Options) (*Summary, error) {
@@ -111,10 +119,7 @@ func Score(ctx context.Context, job *storage.Job, rows Rows, o Options) (*Summar
 	switch o.Kind {
 	case Programs:
 		if o.Extract == "" {
-			o.Extract = ExtractNone
-			if s.Dataset.Template != "" {
-				o.Extract = ExtractFenced
-			}
+			o.Extract = s.extract()
 		}
 		run, err := newRunner(ctx, dataset, o, sum)
 		if err != nil {

@@ -23,10 +23,11 @@ type Chart struct {
 	Curves []Curve `json:"curves"`
 }
 
-// Curve is a line of a chart.
+// Curve is a line of a chart; one whose name ends in "·" is points alone.
 type Curve struct {
 	Name   string       `json:"name"`
-	Points [][2]float64 `json:"points"` // x, y
+	Points [][2]float64 `json:"points"`           // x, y
+	Errors []float64    `json:"errors,omitempty"` // of y, both ways, as many as points; may be nil
 }
 
 // marks tell the curves of a chart apart where there is no colour.
@@ -60,7 +61,7 @@ func (c *Chart) Text(w io.Writer, width, height int) error {
 	right := fmt.Sprintf("%.4g", x1)
 	fmt.Fprintf(&b, "%8s └%s\n%10s%-*.4g%s  %s\n", "", strings.Repeat("─", width), "", width-len(right), x0, right, c.X)
 	for i, curve := range c.Curves {
-		fmt.Fprintf(&b, "%10s%c %s\n", "", marks[i%len(marks)], curve.Name)
+		fmt.Fprintf(&b, "%10s%c %s\n", "", marks[i%len(marks)], curve.label())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -90,14 +91,29 @@ func (c *Chart) draw(canvas vg.CanvasSizer, image io.WriterTo, w io.Writer) erro
 				points = append(points, plotter.XY{X: q[0], Y: q[1]})
 			}
 		}
-		if len(points) == 1 { // a line of one point would not be seen
+		if curve.dots() {
 			dot, err := plotter.NewScatter(points)
 			if err != nil {
 				return fmt.Errorf("draw the curve %s: %w", curve.Name, err)
 			}
 			dot.Color, dot.Radius = plotutil.Color(i), vg.Points(3)
 			p.Add(dot)
-			p.Legend.Add(strings.TrimSuffix(curve.Name, " ·"), dot)
+			p.Legend.Add(curve.label(), dot)
+			if len(curve.Errors) == len(points) {
+				deviations := make(plotter.YErrors, len(points))
+				for n, e := range curve.Errors {
+					deviations[n].Low, deviations[n].High = e, e
+				}
+				bars, err := plotter.NewYErrorBars(struct {
+					plotter.XYs
+					plotter.YErrors
+				}{points, deviations})
+				if err != nil {
+					return fmt.Errorf("draw the curve %s: %w", curve.Name, err)
+				}
+				bars.Color = plotutil.Color(i)
+				p.Add(bars)
+			}
 			continue
 		}
 		line, err := plotter.NewLine(points)
@@ -115,14 +131,24 @@ func (c *Chart) draw(canvas vg.CanvasSizer, image io.WriterTo, w io.Writer) erro
 	return nil
 }
 
+// dots tells whether the curve is points without a line.
+func (c *Curve) dots() bool { return strings.HasSuffix(c.Name, "·") || len(c.Points) == 1 }
+
+// label is the curve's name for people.
+func (c *Curve) label() string { return strings.TrimSpace(strings.TrimSuffix(c.Name, "·")) }
+
 // bounds are the ranges of the axes; never empty.
 func (c *Chart) bounds() (x0, x1, y0, y1 float64) {
 	x0, x1, y0, y1 = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, curve := range c.Curves {
-		for _, p := range curve.Points {
+		for i, p := range curve.Points {
 			if finite(p) {
+				e := 0.0
+				if len(curve.Errors) == len(curve.Points) {
+					e = curve.Errors[i]
+				}
 				x0, x1 = min(x0, p[0]), max(x1, p[0])
-				y0, y1 = min(y0, p[1]), max(y1, p[1])
+				y0, y1 = min(y0, p[1]-e), max(y1, p[1]+e)
 			}
 		}
 	}

@@ -269,7 +269,7 @@ func TestPage(t *testing.T) {
 // BenchmarkReport reads 16,400 samples and more than a million loops of both
 // modes back and writes the page.
 func BenchmarkReport(b *testing.B) {
-	job := written(b, "large", 164, 50, 16, 0.05, drawn(0))
+	job := written(b, "large", 164, 50, 32, 0.05, drawn(0))
 	for b.Loop() {
 		began := time.Now()
 		c, err := Compare([]*storage.Job{job}, Options{

@@ -16,8 +16,7 @@ const (
 )
 
 // inline draws the chart as SVG for a page: colours and letters are the
-// page's, so that they follow its light or dark theme. Curves named with a
-// trailing "·" are points without a line.
+// page's, so that they follow its light or dark theme.
 func (c *Chart) inline() string {
 	var b strings.Builder
 	x0, x1, y0, y1 := c.bounds()
@@ -57,7 +56,12 @@ func (c *Chart) inline() string {
 				fmt.Fprintf(&b, `<circle class="c%d" cx="%.1f" cy="%.1f" r="3"><title>%s: %s, %s</title></circle>`, i%6, px(p[0]), py(p[1]), html.EscapeString(curve.Name), number(p[0]), number(p[1]))
 			}
 		}
-		if !strings.HasSuffix(curve.Name, "·") {
+		if len(curve.Errors) == len(curve.Points) {
+			for n, p := range curve.Points {
+				fmt.Fprintf(&b, `<line class="c%d" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, i%6, px(p[0]), px(p[0]), py(p[1]-curve.Errors[n]), py(p[1]+curve.Errors[n]))
+			}
+		}
+		if !curve.dots() {
 			fmt.Fprintf(&b, `<polyline class="c%d" points="%s"/>`, i%6, strings.Join(path, " "))
 		}
 	}
@@ -66,7 +70,7 @@ func (c *Chart) inline() string {
 			break
 		}
 		y := inlineTop + 6 + 16*i
-		fmt.Fprintf(&b, `<circle class="c%d" cx="%d" cy="%d" r="4"/><text class="key" x="%d" y="%d">%s</text>`, i%6, inlineLeft+14, y, inlineLeft+24, y+4, html.EscapeString(strings.TrimSuffix(curve.Name, "·")))
+		fmt.Fprintf(&b, `<circle class="c%d" cx="%d" cy="%d" r="4"/><text class="key" x="%d" y="%d">%s</text>`, i%6, inlineLeft+14, y, inlineLeft+24, y+4, html.EscapeString(curve.label()))
 	}
 	b.WriteString(`</svg>`)
 	return b.String()

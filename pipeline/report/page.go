@@ -34,6 +34,7 @@ type Page struct {
 	Title       string
 	Certificate string   // the certificate of losslessness in a sentence, or empty
 	Repeat      []string // commands that make the jobs again
+	Sweep       *Sweep   // or nil
 	Refresh     int      // seconds after which the page loads itself again; 0: never
 
 	*Comparison

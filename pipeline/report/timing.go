@@ -24,11 +24,12 @@ type sequenceTime struct {
 	tokenMS float64
 	seconds float64
 	prompt  int32
+	tokens  int32
 	failed  bool
 }
 
 func timeOf(c *storage.Completion) sequenceTime {
-	s := sequenceTime{key: sampleKey{c.Row, c.Sample}, prompt: c.PromptTokens, failed: c.FinishReason == storage.FinishError || c.CompletionTokens == 0}
+	s := sequenceTime{key: sampleKey{c.Row, c.Sample}, prompt: c.PromptTokens, tokens: c.CompletionTokens, failed: c.FinishReason == storage.FinishError || c.CompletionTokens == 0}
 	if !s.failed {
 		s.tokenMS = float64(c.DecodeNS) / 1e6 / float64(c.CompletionTokens)
 		s.seconds = float64(c.TotalNS) / 1e9

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bufio"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/pipeline/eval"
+)
+
+// exportCommand writes completions in the formats of other systems.
+func exportCommand() *cobra.Command {
+	var out, dataset, mode, format, extract string
+	cmd := &cobra.Command{
+		Use:   "export JOB --mode ars|sps",
+		Short: "print a job's completions as human-eval, EvalPlus or bigcode's harness read them",
+		Long: `export prints the completions of one mode, by row and sample: as human-eval's
+samples.jsonl (task_id and completion), as EvalPlus's (task_id and solution, a
+whole program), or as bigcode's list of lists of programs.`,
+		Example: `  submit export demo --mode sps > samples.jsonl
+  submit export out/humaneval --mode ars --format evalplus > samples.jsonl`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return configs.Usagef("name one job or its folder: %s JOB", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if mode != configs.ModeArS && mode != configs.ModeSpS {
+				return configs.Usagef("--mode: want ars or sps, got %q", mode)
+			}
+			if formats := []string{eval.HumanEvalJSONL, eval.EvalPlusJSONL, eval.BigCodeJSON}; !slices.Contains(formats, format) {
+				return configs.Usagef("--format: want humaneval, evalplus or bigcode, got %q", format)
+			}
+			if !slices.Contains([]string{"", eval.ExtractNone, eval.ExtractFenced}, extract) {
+				return configs.Usagef("--extract: want none or fenced, got %q", extract)
+			}
+			job, err := openJob(args[0], out)
+			if err != nil {
+				return err
+			}
+			rows, err := openScored(job, dataset)
+			if err != nil {
+				return err
+			}
+			defer closing(&err, rows.Close)
+			w := bufio.NewWriter(cmd.OutOrStdout())
+			defer closing(&err, w.Flush)
+			return eval.Export(w, job, rows, mode, format, extract)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&out, "out", "out", "output `DIR` in which the job's folder is")
+	f.StringVar(&dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
+	f.StringVar(&mode, "mode", configs.ModeSpS, "`MODE`: ars or sps")
+	f.StringVar(&format, "format", eval.HumanEvalJSONL, "`FORMAT`: humaneval, evalplus or bigcode")
+	f.StringVar(&extract, "extract", "", "`WAY` to take a program from a completion: none or fenced (default: fenced where the job has a template)")
+	return cmd
+}
