@@ -61,7 +61,7 @@ func swept(t *testing.T, k, rows int) *storage.Job {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.Commit(); err != nil {
+	if _, err := w.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return job
