@@ -141,7 +141,7 @@ func lock(ctx context.Context, path string, waiting func()) (unlock func() error
 	}
 	defer func() {
 		if err != nil {
-			f.Close()
+			err = errors.Join(err, f.Close())
 		}
 	}()
 	tick := time.NewTicker(100 * time.Millisecond)

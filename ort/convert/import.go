@@ -297,7 +297,7 @@ func digestFile(ctx context.Context, path string, buffer []byte, read func(int))
 		n, err := f.Read(buffer)
 		h.Write(buffer[:n])
 		read(n)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return h.Sum(nil), nil
 		}
 		if err == nil {

@@ -52,9 +52,6 @@ type Options struct {
 	Prompts map[int64]string // to show with the samples; may be nil
 }
 
-// Titles of modes.
-var titleOf = map[string]string{"ars": "ArS", "sps": "SpS"}
-
 // Compare reads jobs, finished or not, with their scores.
 func Compare(jobs []*storage.Job, o Options) (*Comparison, error) {
 	c := &Comparison{Quality: []Quality{}}

@@ -43,7 +43,8 @@ func (m Metadata) Bool(key string) (value, ok bool) {
 	return value, ok
 }
 
-// Strings, Ints and Floats are lists; nil where there is none of this kind.
+// Strings is a list of texts; like Ints and Floats nil where there is none of
+// this kind.
 func (m Metadata) Strings(key string) []string { s, _ := m[key].([]string); return s }
 
 // Ints is a list of integers.

@@ -26,11 +26,13 @@ func Size(f Format, shape []int) (int, error) {
 	if len(shape) > maxRank {
 		return 0, fmt.Errorf("%d dimensions, %d are the most", len(shape), maxRank)
 	}
-	n, ok := 1, true
+	n := 1
 	for _, size := range shape {
-		if n, ok = product(n, size); !ok {
+		more, ok := product(n, size)
+		if !ok {
 			return 0, fmt.Errorf("shape %v is impossible", shape)
 		}
+		n = more
 	}
 	elements, bytes := f.Block()
 	row := 1
