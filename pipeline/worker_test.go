@@ -269,12 +269,12 @@ func TestRedeliveredShardIsFoundDone(t *testing.T) {
 	}
 }
 
-// picky is a model that fails at prompts that begin with abb.
+// picky is a model that fails at longer sequences, but for a prompt of one token.
 type picky struct{ *enginetest.Model }
 
 func (p picky) Forward(ctx context.Context, spans []engine.Span) ([]float32, error) {
 	for _, s := range spans {
-		if s.Past == 0 && len(s.Tokens) > 2 && slices.Equal(s.Tokens[:3], []int32{0, 1, 1}) {
+		if s.Past+len(s.Tokens) >= 3 && (s.Past > 0 || s.Tokens[1] == 1) {
 			return nil, errors.New("device lost")
 		}
 	}
