@@ -69,10 +69,11 @@ soak: ort
 mutants:
 	$(GO) test ./spec/mutants -run TestMutants -count 1 -v
 
-## check: formatting and vet
+## check: formatting, vet, and a tidy go.mod
 check:
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
+	$(GO) mod tidy -diff
 
 ## lint: golangci-lint, import arrows included
 lint:
