@@ -27,7 +27,7 @@ func TestDetails(t *testing.T) {
 		{"llama-builder-int8", 39072, "float32", "float32", []string{"int8", "float32"}, "8 bits in blocks of 32 (MatMulNBits)", true, false, ""},
 		{"qwen2-builder-int4-cuda", 24352, "float16", "float16", []string{"int4", "float16"}, "4 bits in blocks of 32 (MatMulNBits)", true, false, ""},
 		{"qwen2-builder-fp16-dml", 24352, "float16", "float16", []string{"float16"}, "", true, true, ""},
-		{"llama-optimum-int8", 39072, "float32", "float32", []string{"int8", "uint8", "float32"}, "8 bits, activations scaled at run time (DynamicQuantizeLinear)", true, true, "is not recognized"},
+		{"llama-optimum-int8", 39072, "float32", "float32", []string{"int8", "uint8", "float32"}, "8 bits, activations scaled at run time (DynamicQuantizeLinear)", true, true, "all tokens of a pass get one scale"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, err := openBundleT(t, exportedDir(c.name)).Details()

@@ -46,7 +46,7 @@ func TestInspectText(t *testing.T) {
 		"cache of a token":         {"512 B", "1.02 kB"},
 		"cache of a full sequence": {"65.5 kB", "131 kB"},
 		"inputs":                   {"input_ids, attention_mask", "input_ids, attention_mask, position_ids"},
-		"passes":                   {"several sequences in one, the same to the bit as alone (CPU)", "one sequence at a time: the attention of layer 0 is not recognized: present.0.key is in no product that is known"},
+		"passes":                   {"several sequences in one, the same to the bit as alone (CPU)", "one sequence at a time: node /model/layers.0/input_layernorm/Mul_1_output_0_QuantizeLinear (DynamicQuantizeLinear): all tokens of a pass get one scale together"},
 	} {
 		if !slices.Equal(table[name], want) {
 			t.Errorf("%s: got %q, want %q", name, table[name], want)

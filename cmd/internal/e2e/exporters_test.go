@@ -93,7 +93,7 @@ func TestInspect(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"inspect"}, 2, "submit: name one model folder"},
+		{[]string{"inspect"}, 2, "submit: name one model: submit inspect MODEL"},
 		{[]string{"inspect", models + "refused/pruned"}, 1, "export it without prune_lm_head"},
 		{[]string{"inspect", "testdata/demo/target", "--draft", models + "qwen2-builder"}, 1, "choose a draft of the target's family"},
 	} {
