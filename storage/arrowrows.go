@@ -3,10 +3,12 @@ package storage
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -26,6 +28,7 @@ const readBatch = 128
 type arrowRows struct {
 	what    Info
 	scalars []int                        // columns of the batches that are asked for, and text or can be written as text
+	read    []int                        // these and the prompt's, where it is none of them
 	prompt  int                          // column of the batches
 	id      int                          // likewise, -1 if there is none
 	batch   func() (arrow.Record, error) // the next one, owned by the callee until the next call; io.EOF at the end
@@ -73,8 +76,8 @@ func (s *arrowRows) openParquet(f *os.File, cols wanted) error {
 	// Only what becomes text, and is asked for, is decoded: another column may
 	// be nested, or of an encoding that the library does not know.
 	var leaves []int
-	for _, i := range s.scalars {
-		leaves = append(leaves, fr.Manifest.Fields[i].ColIndex)
+	for _, i := range s.read {
+		leaves = appendLeaves(leaves, &fr.Manifest.Fields[i])
 	}
 	rr, err := fr.GetRecordReader(context.Background(), leaves, nil)
 	if err != nil {
@@ -162,6 +165,9 @@ func (s *arrowRows) resolve(schema *arrow.Schema, cols wanted) error {
 	index := func(name string) int { return schema.FieldIndices(name)[0] }
 	found, err := cols.find(s.what.All, func(name string, prompt bool) error {
 		t := schema.Field(index(name)).Type
+		if prompt && cols.Messages && isList(t) {
+			return nil
+		}
 		if prompt && !isText(t) || !isScalar(t) {
 			return errColumn{fmt.Sprintf("column %q is %s, not text", name, t)}
 		}
@@ -170,6 +176,7 @@ func (s *arrowRows) resolve(schema *arrow.Schema, cols wanted) error {
 	if err != nil {
 		return errColumn{err.Error()}
 	}
+	found.Messages = isList(schema.Field(index(found.Prompt)).Type)
 	s.what.Columns = found
 	for i, f := range schema.Fields() {
 		if isScalar(f.Type) && (wanted{found, cols.Only}).reads(f.Name) {
@@ -177,30 +184,43 @@ func (s *arrowRows) resolve(schema *arrow.Schema, cols wanted) error {
 		}
 	}
 	s.prompt, s.id = index(found.Prompt), -1
+	s.read = slices.Clone(s.scalars)
+	if found.Messages {
+		s.read = append(s.read, s.prompt)
+		slices.Sort(s.read)
+	}
 	if found.ID != "" {
 		s.id = index(found.ID)
 	}
 	return nil
 }
 
-// project renumbers columns for batches that hold the scalar ones only.
-func (s *arrowRows) project() {
-	prompt, id := s.prompt, s.id
-	for to, from := range s.scalars {
-		if from == prompt {
-			s.prompt = to
-		}
-		if from == id {
-			s.id = to
-		}
-		s.scalars[to] = to
+// appendLeaves appends the columns of a Parquet file that a field consists of.
+func appendLeaves(leaves []int, f *pqarrow.SchemaField) []int {
+	if len(f.Children) == 0 {
+		return append(leaves, f.ColIndex)
 	}
+	for i := range f.Children {
+		leaves = appendLeaves(leaves, &f.Children[i])
+	}
+	return leaves
+}
+
+// project renumbers columns for batches that hold those that are read only.
+func (s *arrowRows) project() {
+	at := func(column int) int { return slices.Index(s.read, column) }
+	for i, column := range s.scalars {
+		s.scalars[i] = at(column)
+	}
+	s.prompt, s.id = at(s.prompt), at(s.id) // -1 stays -1
 }
 
 // errColumn is a dataset that is intact but lacks what was asked for.
 type errColumn struct{ text string }
 
 func (e errColumn) Error() string { return e.text }
+
+func (s *arrowRows) info() Info { return s.what }
 
 // next returns the next row, which owns its memory.
 func (s *arrowRows) next() (Row, error) {
@@ -224,7 +244,9 @@ func (s *arrowRows) next() (Row, error) {
 			row.Fields[name] = cellText(s.current.Column(c), i)
 		}
 	}
-	if !row.Null {
+	if prompts := s.current.Column(s.prompt); !row.Null && s.what.Columns.Messages {
+		row.Prompt = appendJSON(nil, prompts, i)
+	} else if !row.Null {
 		row.Prompt = []byte(cellText(s.current.Column(s.prompt), i))
 		row.Null = dictionaryNull(s.current.Column(s.prompt), i)
 	}
@@ -244,6 +266,15 @@ func isText(t arrow.DataType) bool {
 	}
 	switch t.ID() {
 	case arrow.STRING, arrow.LARGE_STRING, arrow.STRING_VIEW, arrow.BINARY, arrow.LARGE_BINARY, arrow.BINARY_VIEW:
+		return true
+	}
+	return false
+}
+
+// isList tells whether a column's cells are lists.
+func isList(t arrow.DataType) bool {
+	switch t.ID() {
+	case arrow.LIST, arrow.LARGE_LIST, arrow.LIST_VIEW, arrow.LARGE_LIST_VIEW, arrow.FIXED_SIZE_LIST:
 		return true
 	}
 	return false
@@ -287,6 +318,48 @@ func cellText(a arrow.Array, i int) string {
 		return string(a.Value(i))
 	}
 	return a.ValueStr(i)
+}
+
+// appendJSON appends a cell as JSON: the members of a struct in the schema's
+// order, text and bytes as text.
+func appendJSON(to []byte, a arrow.Array, i int) []byte {
+	if a.IsNull(i) {
+		return append(to, "null"...)
+	}
+	switch a := a.(type) {
+	case array.ListLike:
+		to = append(to, '[')
+		start, end := a.ValueOffsets(i)
+		for at := start; at < end; at++ {
+			if at > start {
+				to = append(to, ',')
+			}
+			to = appendJSON(to, a.ListValues(), int(at))
+		}
+		return append(to, ']')
+	case *array.Struct:
+		to = append(to, '{')
+		for n, f := range a.DataType().(*arrow.StructType).Fields() {
+			if n > 0 {
+				to = append(to, ',')
+			}
+			to = appendText(to, f.Name)
+			to = append(to, ':')
+			to = appendJSON(to, a.Field(n), i)
+		}
+		return append(to, '}')
+	}
+	t := a.DataType()
+	text := cellText(a, i)
+	if !isText(t) && json.Valid([]byte(text)) { // a number or a truth value
+		return append(to, text...)
+	}
+	return appendText(to, text)
+}
+
+func appendText(to []byte, text string) []byte {
+	quoted, _ := json.Marshal(text) // a text is always JSON
+	return append(to, quoted...)
 }
 
 // dictionaryNull tells whether a cell refers to a null entry of a dictionary.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"path"
 	"strconv"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // A shardManifest is the commit record of one shard in one mode. Once it has
@@ -34,14 +35,17 @@ var tables = []string{completionTable.name, loopTable.name}
 // shardPart is the name of a shard's files, without extension.
 func shardPart(shard int) string { return fmt.Sprintf("part-%05d", shard) }
 
-// finalPath is where readers find a table of a shard, relative to the job.
-func finalPath(table, mode string, shard int) string {
-	return filepath.Join(table, "mode="+mode, shardPart(shard)+".parquet")
+// Keys within the job: where readers find a table of a shard, the shard's
+// manifest, and a file that is being written.
+func finalKey(table, mode string, shard int) string {
+	return path.Join(table, "mode="+mode, shardPart(shard)+".parquet")
 }
 
-func (j *Job) shardManifestPath(mode string, shard int) string {
-	return j.path(shardsDir, "mode="+mode, shardPart(shard)+".json")
+func shardManifestKey(mode string, shard int) string {
+	return path.Join(shardsDir, "mode="+mode, shardPart(shard)+".json")
 }
+
+func stagingKey(name string) string { return path.Join(stagingDir, name) }
 
 // A ShardWriter writes the tables of one shard in one mode, out of readers'
 // sight, until Commit. It is not safe for concurrent use. End it with Commit
@@ -63,29 +67,30 @@ func (j *Job) NewShardWriter(mode string, shard int) (*ShardWriter, error) {
 	if err := checkShard(mode, shard); err != nil {
 		return nil, w.wrap(err)
 	}
-	for _, dir := range []string{j.path(stagingDir), filepath.Dir(j.shardManifestPath(mode, shard))} {
-		if err := makeDir(dir); err != nil {
-			return nil, w.wrap(err)
-		}
-	}
 	id := unique()
 	for _, table := range tables {
-		if err := makeDir(filepath.Dir(j.path(finalPath(table, mode, shard)))); err != nil {
-			return nil, w.wrap(err)
-		}
 		w.staging = append(w.staging, fmt.Sprintf("%s-%s-%s.%s.parquet", mode, shardPart(shard), id, table))
 	}
 	meta := map[string]string{metaJob: j.name, metaSpec: string(j.spec), metaMode: mode, metaShard: strconv.Itoa(shard)}
 	var err error
-	if w.completions, err = newTableWriter(completionTable, j.path(stagingDir, w.staging[0]), meta); err != nil {
+	if w.completions, err = createTable(j.b, stagingKey(w.staging[0]), completionTable, meta); err != nil {
 		return nil, w.wrap(err)
 	}
-	if w.loops, err = newTableWriter(loopTable, j.path(stagingDir, w.staging[1]), meta); err != nil {
-		_, _ = w.completions.close()
-		_ = w.removeStaging()
+	if w.loops, err = createTable(j.b, stagingKey(w.staging[1]), loopTable, meta); err != nil {
+		w.completions.abort()
 		return nil, w.wrap(err)
 	}
 	return w, nil
+}
+
+// createTable begins a file. The writer outlives whatever began it: it ends with
+// close or abort.
+func createTable[T any](b bucket.Bucket, key string, t *table[T], meta map[string]string) (*tableWriter[T], error) {
+	to, err := b.Create(context.Background(), key)
+	if err != nil {
+		return nil, err
+	}
+	return newTableWriter(t, to, meta)
 }
 
 func checkShard(mode string, shard int) error {
@@ -117,21 +122,24 @@ func (w *ShardWriter) Commit(ctx context.Context) (won bool, err error) {
 	w.ended = true
 	defer func() {
 		if !won {
-			_ = w.removeStaging()
+			_ = w.removeStaging(ctx)
 		}
 	}()
 	m, err := w.finish()
 	if err != nil {
 		return false, w.wrap(err)
 	}
-	path := w.job.shardManifestPath(w.mode, w.shard)
+	key := shardManifestKey(w.mode, w.shard)
 	// A manifest in the way may prove to be damaged, and go: then try again.
 	for range 3 {
 		step("before link")
-		if !w.job.Current() {
-			return false, w.wrap(fmt.Errorf("%w: it was removed, or made anew, while the shard was decoded", ErrOtherJob))
+		if current, err := w.job.Current(ctx); err != nil || !current {
+			if err == nil {
+				err = fmt.Errorf("%w: it was removed, or made anew, while the shard was decoded", ErrOtherJob)
+			}
+			return false, w.wrap(err)
 		}
-		won, err = createOnce(path, jsonBytes(m), w.job.path(stagingDir))
+		won, err = w.job.b.CreateOnce(ctx, key, jsonBytes(m))
 		if err != nil {
 			return won, w.wrap(err)
 		}
@@ -161,16 +169,11 @@ func (w *ShardWriter) finish() (shardManifest, error) {
 	if err == nil {
 		err = lerr
 	}
-	if err == nil {
-		err = syncDir(w.job.path(stagingDir))
-	}
 	if err != nil {
 		return m, err
 	}
 	for i, info := range []fileInfo{completions, loops} {
-		if err := w.job.know(w.job.path(stagingDir, w.staging[i]), info.sha256); err != nil {
-			return m, err
-		}
+		w.job.know(info.id, info.sha256)
 		m.Files = append(m.Files, shardFile{Table: tables[i], Staging: w.staging[i], Rows: info.rows, Bytes: info.bytes, SHA256: info.sha256})
 	}
 	return m, nil
@@ -182,43 +185,19 @@ func (w *ShardWriter) Abort() error {
 		return nil
 	}
 	w.ended = true
-	_, _ = w.completions.close()
-	_, _ = w.loops.close()
-	return w.wrap(w.removeStaging())
+	w.completions.abort()
+	w.loops.abort()
+	return nil
 }
 
-func (w *ShardWriter) removeStaging() error {
+func (w *ShardWriter) removeStaging(ctx context.Context) error {
 	var first error
 	for _, name := range w.staging {
-		if err := remove(w.job.path(stagingDir, name)); first == nil {
+		if err := w.job.b.Remove(ctx, stagingKey(name)); first == nil {
 			first = err
 		}
 	}
 	return first
-}
-
-// roomWanted is how much a disk must take before it has room again.
-const roomWanted = 4 << 20
-
-// Room tries whether the folder's disk takes data: nil says that it does.
-func (j *Job) Room() error {
-	if err := makeDir(j.path(stagingDir)); err != nil {
-		return fmt.Errorf("look for room in %s: %w", j.dir, err)
-	}
-	path := j.path(stagingDir, ".room."+unique())
-	defer os.Remove(path)
-	if err := writeSynced(path, make([]byte, roomWanted)); err != nil {
-		return fmt.Errorf("look for room in %s: %w", j.dir, err)
-	}
-	return nil
-}
-
-// remove removes a file that may be gone already.
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 func (w *ShardWriter) wrap(err error) error {

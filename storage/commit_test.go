@@ -2,11 +2,16 @@ package storage
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // Of two writers in one process, the first to commit wins and the other
@@ -110,18 +115,18 @@ func TestDamagedShardIsMadeAgain(t *testing.T) {
 		}
 	}
 	for name, damage := range map[string]func(j *Job){
-		"file lost":      func(j *Job) { os.Remove(j.path(finalPath("completions", "sps", 0))) },
+		"file lost":      func(j *Job) { os.Remove(j.path(finalKey("completions", "sps", 0))) },
 		"both lost":      func(j *Job) { os.RemoveAll(j.path("completions")); os.RemoveAll(j.path("loops")) },
-		"file changed":   func(j *Job) { flip(j.path(finalPath("loops", "sps", 0))) },
-		"file cut":       func(j *Job) { os.Truncate(j.path(finalPath("loops", "sps", 0)), 100) },
-		"file replaced":  func(j *Job) { os.WriteFile(j.path(finalPath("completions", "sps", 0)), []byte("PAR1"), 0o644) },
-		"manifest empty": func(j *Job) { os.Truncate(j.shardManifestPath("sps", 0), 0) },
+		"file changed":   func(j *Job) { flip(j.path(finalKey("loops", "sps", 0))) },
+		"file cut":       func(j *Job) { os.Truncate(j.path(finalKey("loops", "sps", 0)), 100) },
+		"file replaced":  func(j *Job) { os.WriteFile(j.path(finalKey("completions", "sps", 0)), []byte("PAR1"), 0o644) },
+		"manifest empty": func(j *Job) { os.Truncate(j.path(shardManifestKey("sps", 0)), 0) },
 		"manifest of other": func(j *Job) {
-			p := j.shardManifestPath("sps", 0)
+			p := j.path(shardManifestKey("sps", 0))
 			os.WriteFile(p, bytes.Replace(must(os.ReadFile(p)), []byte(`"shard": 0`), []byte(`"shard": 1`), 1), 0o644)
 		},
 		"manifest escapes": func(j *Job) {
-			p := j.shardManifestPath("sps", 0)
+			p := j.path(shardManifestKey("sps", 0))
 			os.WriteFile(p, bytes.Replace(must(os.ReadFile(p)), []byte(`"staging": "`), []byte(`"staging": "../`), 1), 0o644)
 		},
 	} {
@@ -152,7 +157,7 @@ func TestDamagedShardIsMadeAgain(t *testing.T) {
 func TestLaterFormatsAreLeftAlone(t *testing.T) {
 	j := plannedJob(t, 1)
 	commitShard(t, j, "sps", 0, "w")
-	p := j.shardManifestPath("sps", 0)
+	p := j.path(shardManifestKey("sps", 0))
 	later := bytes.Replace(must(os.ReadFile(p)), []byte(`"format": 1`), []byte(`"format": 2`), 1)
 	os.WriteFile(p, later, 0o644)
 	if _, err := j.Committed(t.Context(), "sps", 0); err == nil || !strings.Contains(err.Error(), "newer than 1") {
@@ -170,6 +175,17 @@ func TestLaterFormatsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// failing is a writer whose end fails.
+type failing struct {
+	bucket.Writer
+	err error
+}
+
+func (f failing) Close(string) (bucket.Info, error) {
+	f.Abort()
+	return bucket.Info{}, f.err
+}
+
 // Failures of the file system are one line that names shard, mode and path.
 func TestFileSystemFailures(t *testing.T) {
 	for name, spoil := range map[string]func(j *Job, w *ShardWriter){
@@ -181,7 +197,9 @@ func TestFileSystemFailures(t *testing.T) {
 			os.RemoveAll(j.path(shardsDir))
 			os.WriteFile(j.path(shardsDir), nil, 0o644)
 		},
-		"closed": func(j *Job, w *ShardWriter) { w.loops.file.Close() },
+		"sync": func(j *Job, w *ShardWriter) {
+			w.loops.to = failing{w.loops.to, &os.PathError{Op: "sync", Path: j.path(stagingDir), Err: syscall.EIO}}
+		},
 	} {
 		j := newJob(t)
 		w := fillShard(t, j, "sps", 3, "w")
@@ -207,4 +225,29 @@ func TestFileSystemFailures(t *testing.T) {
 	if ok, err := j.Committed(t.Context(), "sps", 3); !ok || err != nil {
 		t.Errorf("not rolled forward: %v %v", ok, err)
 	}
+}
+
+// A process that was stopped while it held a shard's lock holds nobody up for
+// ever: the others are told, and what they linked is finished later.
+func TestAStoppedHolderIsNotWaitedForWithoutEnd(t *testing.T) {
+	defer func(d time.Duration) { lockPatience = d }(lockPatience)
+	lockPatience = 20 * time.Millisecond
+	j := plannedJob(t, 1)
+	other, err := OpenJob(j.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, err := other.wait(t.Context(), "shard-00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := fillShard(t, j, "sps", 0, "w")
+	if won, err := w.Commit(t.Context()); !won || !errors.Is(err, bucket.ErrLocked) {
+		t.Fatalf("commit under another's lock: %v, %v", won, err)
+	}
+	release(stopped)
+	if done, err := j.Committed(t.Context(), "sps", 0); !done || err != nil {
+		t.Fatalf("behind the lock: %v, %v", done, err)
+	}
+	checkComplete(t, j, "sps", 1)
 }

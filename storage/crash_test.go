@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // helperEnv makes the test binary do one thing to a job and end: see helper.
@@ -124,19 +126,19 @@ func checkReaders(t *testing.T, j *Job) {
 	loops, _ := filepath.Glob(j.path("loops", "*", "*"))
 	n := 0
 	for _, path := range completions {
-		if err := ReadCompletions(path, "", func(Completion) error { n++; return nil }); err != nil {
+		if err := readFile(completionTable, path, "", func(Completion) error { n++; return nil }); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, path := range loops {
-		if err := ReadLoops(path, "", func(Loop) error { n++; return nil }); err != nil {
+		if err := readFile(loopTable, path, "", func(Loop) error { n++; return nil }); err != nil {
 			t.Error(err)
 		}
 	}
 	if n != shardRows*(len(completions)+len(loops)) {
 		t.Errorf("%d rows in %d files", n, len(completions)+len(loops))
 	}
-	if ok, _ := exists(j.path(successFile)); ok {
+	if ok, _ := bucket.Exists(t.Context(), j.b, successFile); ok {
 		if _, err := j.Manifest(); err != nil {
 			t.Errorf("_SUCCESS without a manifest: %v", err)
 		}
@@ -156,7 +158,7 @@ func checkComplete(t *testing.T, j *Job, mode string, shards int) {
 	}
 	want := []string{successFile, planFile}
 	for s := range shards {
-		want = append(want, fmt.Sprintf("_shards/mode=%s/part-%05d.json", mode, s), finalPath("completions", mode, s), finalPath("loops", mode, s))
+		want = append(want, fmt.Sprintf("_shards/mode=%s/part-%05d.json", mode, s), finalKey("completions", mode, s), finalKey("loops", mode, s))
 	}
 	want = append(want, jobFile, manifestFile)
 	slices.Sort(want)
@@ -268,7 +270,7 @@ func TestKillAtEveryStepOfAWithdrawal(t *testing.T) {
 			commitShard(t, j, "sps", shard, "w")
 		}
 		checkComplete(t, j, "sps", 2)
-		path := j.path(finalPath("loops", "sps", 1))
+		path := j.path(finalKey("loops", "sps", 1))
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

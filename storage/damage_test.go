@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,9 +46,18 @@ func mutate(data []byte, n int) []byte {
 	return bad
 }
 
+// mutations is how often files are damaged in all: MUTATIONS, or few.
+func mutations(t *testing.T) int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("MUTATIONS"), "320"))
+	if err != nil {
+		t.Fatalf("MUTATIONS: %v", err)
+	}
+	return n
+}
+
 // damaged makes the files that TestDamagedFiles reads.
 func damaged(t *testing.T) map[string][]byte {
-	bases, err := filepath.Glob("testdata/datasets/*")
+	bases, err := filepath.Glob("testdata/[dl]*s/*.*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,10 +67,13 @@ func damaged(t *testing.T) map[string][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n := range 20 {
+		for n := range (mutations(t) + len(bases) - 1) / len(bases) {
 			files[fmt.Sprint(filepath.Base(base), " mutation ", n)] = mutate(data, n)
 		}
 		for i := range 8 {
+			if strings.HasSuffix(base, ".jsonl") { // one that ends with a line is whole
+				break
+			}
 			files[fmt.Sprint(filepath.Base(base), " cut ", i)] = data[:len(data)*(i+1)/9]
 		}
 	}
@@ -126,8 +140,15 @@ var _ = func() bool {
 	if os.Getenv(readerEnv) == "" || fault == "" {
 		return false
 	}
+	if fault == "time" {
+		readerSeconds = 1
+	}
 	step = func(string) {
 		switch fault {
+		case "time":
+			for n := 0; ; n++ {
+				runtime.KeepAlive(n)
+			}
 		case "panic":
 			go func() { panic("index out of range\n\tin a goroutine of the library") }()
 			select {}
@@ -152,6 +173,7 @@ func TestReaderThatFails(t *testing.T) {
 		"memory":  "needs more than 4 GiB to read|exit status 66", // the race detector's way to run out of memory
 		"exit":    "the reader ended before the file did .exit status 7",
 		"silence": "the reader was silent for",
+		"time":    "more time than any file of its size should",
 	} {
 		t.Setenv(readerFault, fault)
 		readerPatience = was
@@ -173,7 +195,7 @@ func TestReaderEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	r := d.source.(*childReader)
+	r := d.source
 	r.stdin.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- r.reap() }()

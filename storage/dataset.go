@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +9,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // Columns names the columns of a dataset that hold the prompt and the id. An
 // empty name is found by convention: the prompt in "prompt" (HumanEval), else
-// "document" (XSum); the id in "task_id" (HumanEval), else "id".
-type Columns struct{ Prompt, ID string }
+// "document" (XSum), else, with Messages, "messages"; the id in "task_id"
+// (HumanEval), else "id".
+type Columns struct {
+	Prompt, ID string
+	Messages   bool // the prompt column may hold lists, of messages say
+}
 
 // A Row is one row of a dataset. Its memory is the caller's.
 type Row struct {
@@ -28,31 +35,26 @@ type Row struct {
 type Info struct {
 	Format  string   // FormatParquet, FormatArrowFile, FormatArrowStream or FormatJSONLines
 	Rows    int64    // -1 if only reading to the end tells
-	Columns Columns  // as found; ID is empty if rows are identified by their index
+	Columns Columns  // as found; ID is empty if rows are identified by their index; Messages is set if prompts are lists: Prompt is a list's JSON then
 	All     []string // every column of the file; of JSON Lines, the keys of the first object, sorted
-}
-
-// A source is an open file of one format.
-type source interface {
-	info() Info
-	next() (Row, error) // io.EOF at the end
-	close() error
 }
 
 // A Dataset is a stream of rows in file order. It is not safe for concurrent
 // use.
 type Dataset struct {
 	path   string
-	source source
+	file   *bucket.File
+	source *childReader
 	index  int64
 	err    error // sticky; io.EOF at the end
 }
 
-// OpenDataset opens a Parquet, Arrow IPC (file or stream) or JSON Lines file;
-// its first bytes say which, not its name. Rows are read as they are asked
-// for. Parquet and Arrow files are read by a child process (readermain.go), so
-// that a damaged file is an error here and nothing worse. Every error is one
-// line that names the file.
+// OpenDataset opens a Parquet, Arrow IPC (file or stream) or JSON Lines file,
+// by its path or URL; its first bytes say which, not its name. Rows are read as
+// they are asked for; an object in a store is fetched whole, into a temporary
+// file without a name. A child process with limits of memory and time parses it
+// (readermain.go), so that a damaged file is an error here and nothing
+// worse. Every error is one line that names the file.
 func OpenDataset(path string, cols Columns) (*Dataset, error) {
 	return OpenDatasetFields(path, cols, nil)
 }
@@ -61,11 +63,26 @@ func OpenDataset(path string, cols Columns) (*Dataset, error) {
 // than only names, those that the file has; nil is all. A Parquet column that
 // nobody asks for is not read.
 func OpenDatasetFields(path string, cols Columns, only []string) (*Dataset, error) {
-	src, err := openSource(path, wanted{cols, only})
+	file, err := openDatasetFile(path)
 	if err != nil {
 		return nil, datasetError(path, err)
 	}
-	return &Dataset{path: path, source: src}, nil
+	src, err := openSource(file, wanted{cols, only})
+	if err != nil {
+		_ = file.Close()
+		return nil, datasetError(path, err)
+	}
+	return &Dataset{path: path, file: file, source: src}, nil
+}
+
+// Digest is the sha256 of the file, in lower-case hexadecimal. It reads the file
+// once more and leaves the rows where they are.
+func (d *Dataset) Digest() (string, error) {
+	digest, err := fileDigest(d.file, d.file.Info.Size)
+	if err != nil {
+		err = datasetError(d.path, err)
+	}
+	return digest, err
 }
 
 // wanted is what is read of a file: the prompt, the id and Only.
@@ -78,31 +95,42 @@ func (w wanted) reads(name string) bool {
 	return w.Only == nil || name == w.Prompt || name == w.ID || slices.Contains(w.Only, name)
 }
 
-func openSource(path string, cols wanted) (source, error) {
-	stat, err := os.Stat(path) // before it is opened: a named pipe would wait for its writer
-	switch {
-	case err != nil:
+// openDatasetFile opens what can be a dataset. A folder is looked at before it is
+// opened: a named pipe would wait for its writer.
+func openDatasetFile(place string) (*bucket.File, error) {
+	dir, name := bucket.Split(place)
+	b, err := bucket.Open(dir)
+	if err != nil {
 		return nil, err
-	case stat.IsDir():
-		return nil, errors.New("it is a folder: name one Parquet, Arrow IPC or JSON Lines file")
-	case !stat.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
-	case stat.Size() == 0:
+	}
+	if !bucket.IsURL(place) {
+		stat, err := os.Stat(place)
+		switch {
+		case err != nil:
+			return nil, err
+		case stat.IsDir():
+			return nil, errors.New("it is a folder: name one Parquet, Arrow IPC or JSON Lines file")
+		case !stat.Mode().IsRegular():
+			return nil, errors.New("it is not a regular file")
+		}
+	}
+	file, err := b.Open(context.Background(), name)
+	if err != nil {
+		return nil, err
+	}
+	if file.Info.Size == 0 {
+		_ = file.Close()
 		return nil, errors.New("it is empty")
 	}
-	f, err := os.Open(path)
+	return file, nil
+}
+
+func openSource(f *bucket.File, cols wanted) (*childReader, error) {
+	format, err := detectFormat(f, f.Info.Size)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // a source that needs it longer has its own descriptor
-	format, err := detectFormat(f, stat.Size())
-	if err != nil {
-		return nil, err
-	}
-	if format == FormatJSONLines {
-		return openJSONLines(path, cols)
-	}
-	return startReader(f, readerRequest{Format: format, Columns: cols})
+	return startReader(f.File, readerRequest{Format: format, Columns: cols, Size: f.Info.Size})
 }
 
 // Info describes the dataset.
@@ -135,7 +163,7 @@ func (d *Dataset) Close() error {
 	if d.err == nil {
 		d.err = errors.New("read dataset: it is closed")
 	}
-	return d.source.close()
+	return errors.Join(d.source.close(), d.file.Close())
 }
 
 // datasetError names the file, once, in one line.
@@ -151,7 +179,11 @@ func datasetError(path string, err error) error {
 func (c Columns) find(all []string, accept func(name string, prompt bool) error) (Columns, error) {
 	prompt, id := c.Prompt, c.ID
 	if prompt == "" {
-		prompt = firstOf(all, "prompt", "document")
+		names := []string{"prompt", "document"}
+		if c.Messages {
+			names = append(names, "messages")
+		}
+		prompt = firstOf(all, names...)
 		if prompt == "" {
 			return c, fmt.Errorf(`no column "prompt" or "document": name the prompt column, one of %s`, quoteAll(all))
 		}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/apache/arrow/go/v17/parquet/pqarrow"
 )
 
 // readAll reads a dataset to its end or its first error.
@@ -148,12 +150,12 @@ func TestColumnsByConventionAndByName(t *testing.T) {
 		id    string
 		fails string
 	}{
-		{names: []string{"task_id", "prompt"}, cols: []arrow.Array{a, b}, want: Columns{"prompt", "task_id"}, id: "a"},
-		{names: []string{"document", "summary", "id"}, cols: []arrow.Array{a, b, n}, want: Columns{"document", "id"}, id: "-7"},
-		{names: []string{"id", "prompt"}, cols: []arrow.Array{n, b}, want: Columns{"prompt", "id"}, id: "-7"},
-		{names: []string{"prompt"}, cols: []arrow.Array{b}, want: Columns{"prompt", ""}, id: "0"},
-		{names: []string{"q", "id"}, cols: []arrow.Array{b, a}, ask: Columns{Prompt: "q"}, want: Columns{"q", "id"}, id: "a"},
-		{names: []string{"q", "key"}, cols: []arrow.Array{b, a}, ask: Columns{"q", "key"}, want: Columns{"q", "key"}, id: "a"},
+		{names: []string{"task_id", "prompt"}, cols: []arrow.Array{a, b}, want: Columns{Prompt: "prompt", ID: "task_id"}, id: "a"},
+		{names: []string{"document", "summary", "id"}, cols: []arrow.Array{a, b, n}, want: Columns{Prompt: "document", ID: "id"}, id: "-7"},
+		{names: []string{"id", "prompt"}, cols: []arrow.Array{n, b}, want: Columns{Prompt: "prompt", ID: "id"}, id: "-7"},
+		{names: []string{"prompt"}, cols: []arrow.Array{b}, want: Columns{Prompt: "prompt", ID: ""}, id: "0"},
+		{names: []string{"q", "id"}, cols: []arrow.Array{b, a}, ask: Columns{Prompt: "q"}, want: Columns{Prompt: "q", ID: "id"}, id: "a"},
+		{names: []string{"q", "key"}, cols: []arrow.Array{b, a}, ask: Columns{Prompt: "q", ID: "key"}, want: Columns{Prompt: "q", ID: "key"}, id: "a"},
 		{names: []string{"text", "id"}, cols: []arrow.Array{b, a}, fails: `no column "prompt" or "document": name the prompt column, one of "text", "id"`},
 		{names: []string{"text"}, cols: []arrow.Array{b}, ask: Columns{Prompt: "Text"}, fails: `no column "Text": it has "text"`},
 		{names: []string{"prompt"}, cols: []arrow.Array{b}, ask: Columns{ID: "key"}, fails: `no column "key": it has "prompt"`},
@@ -172,6 +174,68 @@ func TestColumnsByConventionAndByName(t *testing.T) {
 			t.Errorf("%v: %+v %+v %v", c.names, rows, info, err)
 		}
 	}
+}
+
+// TestMessages: a column of lists is the prompt where lists are allowed, as
+// JSON, in all formats alike.
+func TestMessages(t *testing.T) {
+	const (
+		first  = `[{"role":"user","content":"Größe?"},{"role":"assistant","content":"4"}]`
+		second = `[{"role":"user","content":"b"}]`
+	)
+	schema := arrow.ListOf(arrow.StructOf(arrow.Field{Name: "role", Type: arrow.BinaryTypes.String, Nullable: true},
+		arrow.Field{Name: "content", Type: arrow.BinaryTypes.String, Nullable: true}))
+	lists, _, err := array.FromJSON(allocator, schema, strings.NewReader("["+first+","+second+",null,[]]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"before", "messages", "id"}
+	columns := []arrow.Array{texts("x", "y", "z", "w"), lists, integers(7, 8, 9, 10)}
+	var lines strings.Builder
+	for i, m := range []string{first, second, "null", "[]"} {
+		fmt.Fprintf(&lines, "{\"before\": \"xyzw\", \"messages\": %s, \"id\": %d}\n", m, 7+i)
+	}
+	for _, path := range []string{writeArrow(t, names, columns...), writeParquet(t, names, columns...), writeFile(t, "m.jsonl", lines.String())} {
+		rows, info, err := readAll(path, Columns{Messages: true})
+		if err != nil || len(rows) != 4 || (info.Columns != Columns{Prompt: "messages", ID: "id", Messages: true}) {
+			t.Fatalf("%s: %+v %+v %v", path, rows, info, err)
+		}
+		for i, want := range []string{first, second, "", "[]"} {
+			if row := rows[i]; string(row.Prompt) != want || row.Null != (i == 2) || row.ID != fmt.Sprint(7+i) || row.Fields["before"] == "" {
+				t.Errorf("%s: row %d: %+v", path, i, row)
+			}
+			if _, has := rows[i].Fields["messages"]; has && i != 2 {
+				t.Errorf("%s: a list is among the scalar fields", path)
+			}
+		}
+		if _, _, err := readAll(path, Columns{Prompt: "messages"}); err == nil {
+			t.Errorf("%s: read as texts", path)
+		}
+		rows, info, err = readAll(path, Columns{Prompt: "before", Messages: true})
+		if err != nil || info.Columns.Messages || len(rows) != 4 || rows[0].Prompt[0] != 'x' {
+			t.Errorf("%s: %+v %+v %v", path, rows, info, err)
+		}
+	}
+}
+
+// writeParquet writes columns as one Parquet file.
+func writeParquet(t *testing.T, names []string, columns ...arrow.Array) string {
+	t.Helper()
+	var fields []arrow.Field
+	for i, c := range columns {
+		fields = append(fields, arrow.Field{Name: names[i], Type: c.DataType(), Nullable: true})
+	}
+	record := array.NewRecord(arrow.NewSchema(fields, nil), columns, int64(columns[0].Len()))
+	defer record.Release()
+	var b bytes.Buffer
+	w, err := pqarrow.NewFileWriter(record.Schema(), &b, nil, pqarrow.DefaultWriterProps())
+	if err == nil {
+		err = errors.Join(w.Write(record), w.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "columns.parquet", b.String())
 }
 
 func TestPromptBytesPassAsTheyAre(t *testing.T) {
@@ -272,11 +336,21 @@ func TestJSONLinesOfLongLines(t *testing.T) {
 	defer func() { maxLine = was }()
 	long := strings.Repeat("x", maxLine-len(`{"prompt": ""}`)-1)
 	line := `{"prompt": "` + long + "\"}\n"
-	rows, _, err := readAll(writeFile(t, "x", line+line), Columns{})
-	if err != nil || len(rows) != 2 || string(rows[1].Prompt) != long {
+	read := func(text string) (rows []Row, err error) {
+		s, err := openJSONLines(strings.NewReader(text), wanted{})
+		for err == nil {
+			var row Row
+			if row, err = s.next(); err == nil {
+				rows = append(rows, row)
+			}
+		}
+		return rows, err
+	}
+	rows, err := read(line + line)
+	if !errors.Is(err, io.EOF) || len(rows) != 2 || string(rows[1].Prompt) != long {
 		t.Fatalf("%d rows: %v", len(rows), err)
 	}
-	if _, _, err := readAll(writeFile(t, "x", line+" "+line), Columns{}); err == nil || !strings.Contains(err.Error(), "line 2: longer than 1 MiB") {
+	if _, err := read(line + " " + line); err == nil || !strings.Contains(err.Error(), "line 2: longer than 1 MiB") {
 		t.Errorf("%v", err)
 	}
 }

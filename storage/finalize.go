@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // A Plan says what a complete job consists of: so many shards in each mode.
@@ -33,10 +35,7 @@ func (j *Job) WritePlan(shards int, rows int64, modes []string) error {
 	if err := plan.check(); err != nil {
 		return fmt.Errorf("plan job %s: %w", j.name, err)
 	}
-	if err := makeDir(j.path(stagingDir)); err != nil {
-		return fmt.Errorf("plan job %s: %w", j.name, err)
-	}
-	created, err := createOnce(j.path(planFile), jsonBytes(planJSON{Format, j.name, plan}), j.path(stagingDir))
+	created, err := j.b.CreateOnce(context.Background(), planFile, jsonBytes(planJSON{Format, j.name, plan}))
 	if err != nil || created {
 		return wrapf(err, "plan job %s", j.name)
 	}
@@ -59,8 +58,8 @@ func (j *Job) Plan() (Plan, error) {
 	if known != nil {
 		return *known, nil
 	}
-	data, err := os.ReadFile(j.path(planFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := j.b.Get(context.Background(), planFile)
+	if bucket.NotExist(err) {
 		return Plan{}, fmt.Errorf("read plan of job %s: %w", j.name, ErrNoPlan)
 	}
 	if err != nil {
@@ -68,7 +67,7 @@ func (j *Job) Plan() (Plan, error) {
 	}
 	var p planJSON
 	if err := json.Unmarshal(data, &p); err != nil || p.Format < 1 || p.Format > Format || p.check() != nil {
-		return Plan{}, fmt.Errorf("read plan of job %s: %s is not a plan that this draftmill can read", j.name, j.path(planFile))
+		return Plan{}, fmt.Errorf("read plan of job %s: %s is not a plan that this draftmill can read", j.name, bucket.Join(j.Dir(), planFile))
 	}
 	j.mu.Lock()
 	j.plan = &p.Plan
@@ -124,15 +123,15 @@ func (j *Job) Finalize(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if missing, err := j.missing(plan); missing || err != nil {
+	if missing, err := j.missing(ctx, plan); missing || err != nil {
 		return false, wrapf(err, "finalize job %s", j.name)
 	}
 	was := j.Done()
-	unlock, err := j.wait(ctx, completeLock)
+	lock, err := j.wait(ctx, completeLock)
 	if err != nil {
 		return false, wrapf(err, "finalize job %s", j.name)
 	}
-	defer unlock()
+	defer release(lock)
 	if !was && j.Done() { // by whoever held the lock
 		return true, nil
 	}
@@ -147,14 +146,14 @@ func (j *Job) Finalize(ctx context.Context) (done bool, err error) {
 }
 
 // missing tells whether a planned shard is known to be not committed.
-func (j *Job) missing(plan Plan) (bool, error) {
+func (j *Job) missing(ctx context.Context, plan Plan) (bool, error) {
 	for _, mode := range plan.Modes {
 		j.mu.Lock()
 		shard := j.seen[mode]
 		j.mu.Unlock()
 		for ; shard < plan.Shards; shard++ {
 			note("look")
-			there, err := exists(j.shardManifestPath(mode, shard))
+			there, err := bucket.Exists(ctx, j.b, shardManifestKey(mode, shard))
 			if err != nil || !there {
 				return true, err
 			}
@@ -168,88 +167,110 @@ func (j *Job) missing(plan Plan) (bool, error) {
 
 // finalize writes the job's marks. again is true when a shard was withdrawn meanwhile.
 func (j *Job) finalize(ctx context.Context, plan Plan) (done, again bool, err error) {
-	withdrawals, err := j.withdrawals()
+	withdrawals, err := j.withdrawals(ctx)
 	if err != nil {
 		return false, false, err
 	}
 	manifest := Manifest{Format: Format, Job: j.name, Plan: plan, Files: []File{}, Spec: j.spec}
 	files := make([][]File, len(tables))
 	for _, mode := range plan.Modes {
-		for shard := range plan.Shards {
-			if err := ctx.Err(); err != nil {
-				return false, false, err
-			}
-			m, err := j.settle(ctx, mode, shard)
-			if m == nil && err == nil {
-				j.mu.Lock()
-				j.seen[mode] = min(j.seen[mode], shard)
-				j.mu.Unlock()
-			}
-			if err != nil || m == nil {
-				return false, false, err
-			}
+		found, err := j.settleAll(ctx, mode, plan.Shards)
+		if found == nil || err != nil {
+			return false, false, err
+		}
+		for shard, m := range found {
 			for i, table := range tables {
 				f := m.Files[i]
-				files[i] = append(files[i], File{table, mode, shard, filepath.ToSlash(finalPath(table, mode, shard)), f.Rows, f.Bytes, f.SHA256})
+				files[i] = append(files[i], File{table, mode, shard, finalKey(table, mode, shard), f.Rows, f.Bytes, f.SHA256})
 			}
 		}
 	}
 	manifest.Files = append(manifest.Files, slices.Concat(files...)...)
-	if err := makeDir(j.path(stagingDir)); err != nil { // a job of no shards has had no writer
-		return false, false, err
-	}
-	unlock, err := j.wait(ctx, marksLock)
+	lock, err := j.wait(ctx, marksLock)
 	if err != nil {
 		return false, false, err
 	}
-	defer unlock()
-	if now, err := j.withdrawals(); err != nil || now != withdrawals {
+	defer release(lock)
+	if now, err := j.withdrawals(ctx); err != nil || now != withdrawals {
 		return false, true, err
 	}
-	return true, false, j.mark(manifest)
+	return true, false, j.mark(ctx, manifest, lock)
 }
 
+// settleAll settles the shards of a mode and gives their manifests, or nil if
+// one has none. An object store is asked for many at once.
+func (j *Job) settleAll(ctx context.Context, mode string, shards int) ([]*shardManifest, error) {
+	all := make([]*shardManifest, shards)
+	missing := shards
+	var mu sync.Mutex
+	g, within := errgroup.WithContext(ctx)
+	g.SetLimit(1)
+	if bucket.IsURL(j.Dir()) {
+		g.SetLimit(32)
+	}
+	for shard := range shards {
+		if within.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			m, err := j.settle(within, mode, shard)
+			if m == nil && err == nil {
+				mu.Lock()
+				missing = min(missing, shard)
+				mu.Unlock()
+				return errMissing // the others need not be looked at
+			}
+			all[shard] = m
+			return err
+		})
+	}
+	err := g.Wait()
+	if errors.Is(err, errMissing) {
+		j.mu.Lock()
+		j.seen[mode] = min(j.seen[mode], missing)
+		j.mu.Unlock()
+		return nil, nil
+	}
+	if err == nil && slices.Contains(all, nil) {
+		err = ctx.Err()
+	}
+	return all, err
+}
+
+var errMissing = errors.New("a shard is not committed")
+
 // mark writes manifest.json and _SUCCESS, and clears away.
-func (j *Job) mark(manifest Manifest) error {
+func (j *Job) mark(ctx context.Context, manifest Manifest, lock bucket.Lock) error {
 	data := jsonBytes(manifest)
-	if old, err := os.ReadFile(j.path(manifestFile)); err != nil || !bytes.Equal(old, data) {
-		if err := remove(j.path(successFile)); err != nil {
+	if old, err := j.b.Get(ctx, manifestFile); err != nil || !bytes.Equal(old, data) {
+		if err := errors.Join(lock.Held(), j.b.Remove(ctx, successFile), j.b.Remove(ctx, signatureFile)); err != nil {
 			return err
 		}
 		step("before manifest")
-		if err := replaceFile(j.path(manifestFile), data, j.path(stagingDir)); err != nil {
+		if err := j.b.Replace(ctx, manifestFile, data); err != nil {
 			return err
 		}
 		step("manifest written")
 	}
 	if !j.Done() {
-		if err := replaceFile(j.path(successFile), nil, j.path(stagingDir)); err != nil {
+		if err := errors.Join(lock.Held(), j.b.Replace(ctx, successFile, nil)); err != nil {
 			return err
 		}
 	}
 	step("success written")
-	return j.sweep()
+	return j.sweep(ctx)
 }
 
 // sweep removes what interrupted or beaten writers left. It is safe only
 // here, with every shard in place and the lock held: whoever still writes has
 // lost already, and will find its shard committed.
-func (j *Job) sweep() error {
-	left, err := os.ReadDir(j.path(stagingDir))
+func (j *Job) sweep(ctx context.Context) error {
+	left, err := j.b.List(ctx, stagingDir)
 	if err != nil {
 		return err
 	}
 	for _, e := range left {
-		if err := remove(j.path(stagingDir, e.Name())); err != nil {
-			return err
-		}
-	}
-	temps, err := filepath.Glob(j.path("." + jobFile + ".*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range temps {
-		if err := remove(path); err != nil {
+		if err := j.b.Remove(ctx, e.Key); err != nil {
 			return err
 		}
 	}
@@ -258,13 +279,13 @@ func (j *Job) sweep() error {
 
 // Manifest reads manifest.json of a complete job.
 func (j *Job) Manifest() (Manifest, error) {
-	data, err := os.ReadFile(j.path(manifestFile))
+	data, err := j.b.Get(context.Background(), manifestFile)
 	if err != nil {
 		return Manifest{}, fmt.Errorf("read manifest of job %s: %w", j.name, err)
 	}
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil || m.Format < 1 || m.Format > Format {
-		return Manifest{}, fmt.Errorf("read manifest of job %s: %s is not a manifest that this draftmill can read", j.name, j.path(manifestFile))
+		return Manifest{}, fmt.Errorf("read manifest of job %s: %s is not a manifest that this draftmill can read", j.name, bucket.Join(j.Dir(), manifestFile))
 	}
 	return m, nil
 }
@@ -286,12 +307,13 @@ func readShards[T any](j *Job, t *table[T], mode string, fn func(T) error) error
 	if err := checkShard(mode, 0); err != nil {
 		return fmt.Errorf("read %s of job %s: %w", t.name, j.name, err)
 	}
-	shards, err := j.committedShards(mode)
+	ctx := context.Background()
+	shards, err := j.committedShards(ctx, mode)
 	if err != nil {
 		return fmt.Errorf("read %s of job %s: %w", t.name, j.name, err)
 	}
 	for _, shard := range shards {
-		m, err := j.readShardManifest(mode, shard)
+		m, err := j.readShardManifest(ctx, mode, shard)
 		if err != nil {
 			return fmt.Errorf("read %s of job %s: shard %d: %w", t.name, j.name, shard, err)
 		}
@@ -299,7 +321,7 @@ func readShards[T any](j *Job, t *table[T], mode string, fn func(T) error) error
 			continue // withdrawn meanwhile
 		}
 		f := m.Files[slices.Index(tables, t.name)]
-		if err := readTable(t, j.path(finalPath(t.name, mode, shard)), f.SHA256, fn); err != nil {
+		if err := readTable(t, j.b, finalKey(t.name, mode, shard), f.SHA256, fn); err != nil {
 			return err
 		}
 	}

@@ -2,14 +2,13 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -17,7 +16,7 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 var (
@@ -36,24 +35,25 @@ const (
 	planFile     = "_plan.json"
 	manifestFile = "manifest.json"
 	successFile  = "_SUCCESS"
-	stagingDir   = "_staging"
+	stagingDir   = bucket.Staging
 	shardsDir    = "_shards"
 	locksDir     = "_locks"
 )
 
-// A Job is the folder of one job's results. Its methods may be called by
+// A Job is the folder of one job's results, in a file system or an object
+// store. Its methods may be called by
 // several goroutines, and by several processes on the same folder.
 type Job struct {
-	dir  string
+	b    bucket.Bucket
 	name string
 	spec []byte
 
-	file fs.FileInfo // job.json as it was opened
+	file bucket.Info // job.json as it was opened
 
 	mu     sync.Mutex
-	plan   *Plan              // as read
-	hashed map[fileKey]string // digests already computed
-	seen   map[string]int     // by mode: the shards below are known to be committed
+	plan   *Plan             // as read
+	hashed map[string]string // digests already computed, by bucket.Info.ID
+	seen   map[string]int    // by mode: the shards below are known to be committed
 }
 
 // A Version names the software that made a job. Versions are recorded for
@@ -81,7 +81,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CreateJob makes the folder out/name for a job with this specification, a
+// CreateJob makes the folder out/name, out a path or a URL, for a job with this specification, a
 // JSON object, or opens it again if it holds the same job: two specifications
 // are the same if they are equal as JSON values. Otherwise the error wraps
 // ErrOtherJob and names the keys that differ; nothing in the folder is
@@ -94,21 +94,22 @@ func CreateJob(out, name string, spec []byte, versions ...Version) (*Job, error)
 	if err := json.Unmarshal(spec, &object); err != nil || object == nil {
 		return nil, fmt.Errorf("create job %s: the specification is not a JSON object", name)
 	}
-	dir := filepath.Join(out, name)
-	if err := makeDir(dir); err != nil {
+	ctx := context.Background()
+	dir := bucket.Join(out, name)
+	b, err := bucket.Open(dir)
+	if err != nil {
 		return nil, fmt.Errorf("create job %s: %w", name, err)
 	}
-	path := filepath.Join(dir, jobFile)
-	there, err := exists(path)
+	there, err := bucket.Exists(ctx, b, jobFile)
 	if err != nil {
 		return nil, fmt.Errorf("create job %s: %w", name, err)
 	}
 	if !there {
-		if err := checkUnused(dir); err != nil {
+		if err := checkUnused(ctx, b); err != nil {
 			return nil, err
 		}
 		data := jsonBytes(jobJSON{Format: Format, Job: name, Spec: spec, Versions: versionMap(versions)})
-		if _, err := createOnce(path, data, dir); err != nil {
+		if _, err := b.CreateOnce(ctx, jobFile, data); err != nil {
 			return nil, fmt.Errorf("create job %s: %w", name, err)
 		}
 	}
@@ -125,17 +126,21 @@ func CreateJob(out, name string, spec []byte, versions ...Version) (*Job, error)
 	return j, nil
 }
 
-// OpenJob opens a folder that CreateJob made.
+// OpenJob opens a folder, a path or a URL, that CreateJob made.
 func OpenJob(dir string) (*Job, error) {
-	path := filepath.Join(dir, jobFile)
-	stat, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	ctx := context.Background()
+	b, err := bucket.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open job folder: %w", err)
+	}
+	stat, err := b.Stat(ctx, jobFile)
+	if bucket.NotExist(err) {
 		return nil, fmt.Errorf("open job folder %s: it has no %s: %w", dir, jobFile, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open job folder: %w", err)
 	}
-	data, err := os.ReadFile(path)
+	data, err := b.Get(ctx, jobFile)
 	if err != nil {
 		return nil, fmt.Errorf("open job folder: %w", err)
 	}
@@ -150,18 +155,24 @@ func OpenJob(dir string) (*Job, error) {
 	if err := json.Compact(&spec, file.Spec); err != nil {
 		return nil, fmt.Errorf("open job folder %s: specification in %s: %w", dir, jobFile, err)
 	}
-	return &Job{dir: dir, name: file.Job, spec: spec.Bytes(), file: stat, hashed: map[fileKey]string{}, seen: map[string]int{}}, nil
+	return &Job{b: b, name: file.Job, spec: spec.Bytes(), file: stat, hashed: map[string]string{}, seen: map[string]int{}}, nil
 }
 
 // Current tells whether the folder still holds the job that was opened: it may have been removed, and another job
-// made in its place.
-func (j *Job) Current() bool {
-	stat, err := os.Stat(j.path(jobFile))
-	return err == nil && os.SameFile(stat, j.file) && stat.ModTime().Equal(j.file.ModTime())
+// made in its place. An error says that nobody can tell now.
+func (j *Job) Current(ctx context.Context) (bool, error) {
+	stat, err := j.b.Stat(ctx, jobFile)
+	if bucket.NotExist(err) {
+		return false, nil
+	}
+	return stat.ID == j.file.ID, wrapf(err, "look at job %s", j.name)
 }
 
-// Dir is the job's folder.
-func (j *Job) Dir() string { return j.dir }
+// Dir is the job's folder: a path or a URL.
+func (j *Job) Dir() string { return j.b.String() }
+
+// Bucket holds the job's files, by the names that FORMAT.md gives them.
+func (j *Job) Bucket() bucket.Bucket { return j.b }
 
 // Name is the job's name.
 func (j *Job) Name() string { return j.name }
@@ -179,7 +190,7 @@ func (j *Job) DiffSpec(spec []byte) []string {
 // that is written before it.
 func (j *Job) Done() bool {
 	for _, name := range []string{successFile, manifestFile} {
-		if there, err := exists(j.path(name)); !there || err != nil {
+		if there, err := bucket.Exists(context.Background(), j.b, name); !there || err != nil {
 			return false
 		}
 	}
@@ -187,55 +198,38 @@ func (j *Job) Done() bool {
 }
 
 // Lock keeps other submits of the same job away, on this machine and on any
-// other that shares the folder with working flock. It gives an error that
-// wraps ErrLocked at once if one is running. The lock ends with unlock, or
+// other that sees the folder: with working flock, or an object store. It gives
+// an error that wraps ErrLocked if one is running. The lock ends with unlock, or
 // with the process.
-func (j *Job) Lock() (unlock func() error, err error) {
-	if err := makeDir(j.path(locksDir)); err != nil {
-		return nil, fmt.Errorf("lock job %s: %w", j.name, err)
-	}
-	path := j.path(locksDir, "run")
-	f, err := tryLock(path)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("lock job %s: %w (%s); wait for it, stop it, or choose another job name", j.name, ErrLocked, strings.TrimSpace(string(holder)))
+func (j *Job) Lock(ctx context.Context) (unlock func() error, err error) {
+	lock, err := j.b.TryLock(ctx, path.Join(locksDir, "run"), holder())
+	if errors.Is(err, bucket.ErrLocked) {
+		return nil, fmt.Errorf("lock job %s: %w: %w; wait for it, stop it, or choose another job name", j.name, ErrLocked, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock job %s: %w", j.name, err)
 	}
-	// Who holds it, for the other's error line; the lock itself needs no content.
-	host, _ := os.Hostname()
-	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("process %d on %s\n", os.Getpid(), host))); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock job %s: %w", j.name, err)
-	}
-	return f.Close, nil
-}
-
-func writeAt(f io.WriterAt, s string) error {
-	_, err := f.WriteAt([]byte(s), 0)
-	return err
-}
-
-// path joins elements to the job's folder.
-func (j *Job) path(elem ...string) string {
-	return filepath.Join(append([]string{j.dir}, elem...)...)
+	return lock.Release, nil
 }
 
 // checkUnused refuses to make a job of a folder in which something lies
 // already. Another process may be making the same job at this moment.
-func checkUnused(dir string) error {
-	entries, err := os.ReadDir(dir)
+func checkUnused(ctx context.Context, b bucket.Bucket) error {
+	list, err := b.List(ctx, "")
 	if err != nil {
 		return fmt.Errorf("open job folder: %w", err)
 	}
-	for _, e := range entries {
-		if e.Name() == jobFile {
+	other := ""
+	for _, e := range list {
+		if e.Key == jobFile {
 			return nil // just made
 		}
-		if !strings.HasPrefix(e.Name(), "."+jobFile) {
-			return fmt.Errorf("open job folder %s: %w: it holds %s but no %s; choose another job name or output folder", dir, ErrOtherJob, e.Name(), jobFile)
+		if !strings.HasPrefix(e.Key, stagingDir+"/") {
+			other = e.Key
 		}
+	}
+	if other != "" {
+		return fmt.Errorf("open job folder %s: %w: it holds %s but no %s; choose another job name or output folder", b, ErrOtherJob, other, jobFile)
 	}
 	return nil
 }

@@ -271,7 +271,7 @@ func TestCreateJobConcurrently(t *testing.T) {
 
 func TestLockIsExclusive(t *testing.T) {
 	j := newJob(t)
-	unlock, err := j.Lock()
+	unlock, err := j.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,13 +279,13 @@ func TestLockIsExclusive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Lock(); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "process ") {
+	if _, err := other.Lock(t.Context()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "process ") {
 		t.Errorf("second lock: %v", err)
 	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err = other.Lock()
+	unlock, err = other.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

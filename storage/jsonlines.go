@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"unicode/utf16"
@@ -18,9 +17,9 @@ import (
 // maxLine bounds one line of JSON Lines.
 var maxLine = 64 << 20
 
-// jsonLines reads JSON Lines in this process: Go's parser does not panic.
+// jsonLines reads JSON Lines, in the reader's process: a line can be long, and what
+// it holds much longer in memory.
 type jsonLines struct {
-	file   *os.File
 	buf    *bufio.Reader
 	line   int // of the object read last, from 1
 	what   Info
@@ -28,17 +27,10 @@ type jsonLines struct {
 	head   map[string]json.RawMessage // the first object, read ahead
 }
 
-func openJSONLines(path string, cols wanted) (source, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	s := &jsonLines{file: f, buf: bufio.NewReaderSize(f, 1<<16)}
-	if err := s.start(cols); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return s, nil
+// openJSONLines reads a file from its start; the caller closes it.
+func openJSONLines(f io.Reader, cols wanted) (*jsonLines, error) {
+	s := &jsonLines{buf: bufio.NewReaderSize(f, 1<<16)}
+	return s, s.start(cols)
 }
 
 func (s *jsonLines) start(cols wanted) error {
@@ -54,14 +46,14 @@ func (s *jsonLines) start(cols wanted) error {
 	if err != nil {
 		return fmt.Errorf("line %d: %w", s.line, err)
 	}
+	// A null says nothing; it reads as a text that is not there.
+	found.Messages = cols.Messages && bytes.HasPrefix(s.head[found.Prompt], []byte("["))
 	s.what = Info{Format: FormatJSONLines, Rows: -1, Columns: found, All: all}
 	s.wanted = wanted{found, cols.Only}
 	return nil
 }
 
 func (s *jsonLines) info() Info { return s.what }
-
-func (s *jsonLines) close() error { return s.file.Close() }
 
 func (s *jsonLines) next() (Row, error) {
 	object := s.head
@@ -93,6 +85,8 @@ func (s *jsonLines) next() (Row, error) {
 	}
 	switch raw := object[s.what.Columns.Prompt]; {
 	case len(raw) == 0 || raw[0] == 'n':
+	case s.what.Columns.Messages: // what is no list is for its reader to say
+		row.Prompt, row.Null = bytes.Clone(raw), false
 	case raw[0] == '"':
 		row.Prompt, row.Null = jsonText(raw), false
 	default:

@@ -1,6 +1,9 @@
 package storage
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Values of Loop.Kind.
 const (
@@ -39,6 +42,10 @@ type Loop struct {
 	Margins  []float64 // of the accepted tokens and Token, how near the target was to another one; empty if unknown
 }
 
+// Decided lists what the loop added to its sequence: the accepted tokens and
+// Token, those that the end of the completion cut off included.
+func (l *Loop) Decided() []int32 { return append(slices.Clone(l.Drafted[:l.Accepted]), l.Token) }
+
 var loopTable = &table[Loop]{
 	name: "loops",
 	cols: []column[Loop]{
@@ -64,7 +71,7 @@ var loopTable = &table[Loop]{
 		int64Column("score_ns", func(l *Loop) *int64 { return &l.ScoreNS }),
 		int64Column("sample_ns", func(l *Loop) *int64 { return &l.SampleNS }),
 		maybeFloat64Column("margin", func(l *Loop) **float64 { return &l.Margin }),
-		float64sColumn("margins", func(l *Loop) *[]float64 { return &l.Margins }),
+		marginsColumn("margins", func(l *Loop) *[]float64 { return &l.Margins }),
 	},
 	size:  func(l *Loop) int { return 128 + len(l.RowID) + 36*len(l.Drafted) },
 	check: (*Loop).check,

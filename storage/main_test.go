@@ -1,12 +1,16 @@
 package storage
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"go.uber.org/goleak"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 func TestMain(m *testing.M) {
@@ -14,6 +18,29 @@ func TestMain(m *testing.M) {
 		os.Exit(helper(what))
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// path is a file of a job that lies in a folder.
+func (j *Job) path(elem ...string) string {
+	return filepath.Join(append([]string{j.Dir()}, elem...)...)
+}
+
+// createFile writes a table to a path.
+func createFile[T any](t *table[T], path string) (*tableWriter[T], error) {
+	b, err := bucket.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	return createTable(b, filepath.Base(path), t, nil)
+}
+
+// readFile reads a table by its path.
+func readFile[T any](t *table[T], path, digest string, fn func(T) error) error {
+	b, err := bucket.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return readTable(t, b, filepath.Base(path), digest, fn)
 }
 
 // checkAlloc makes the package allocate from a checked allocator until the
@@ -82,6 +109,9 @@ func fakeLoop(n int64) Loop {
 		for range l.Accepted + 1 {
 			l.Margins = append(l.Margins, r.Float64())
 			l.Chance = l.P
+		}
+		if n%6 == 0 {
+			l.Margins[r.IntN(len(l.Margins))] = math.Inf(1) // nothing else was possible
 		}
 		m := l.Margins[l.Accepted]
 		l.Margin = &m

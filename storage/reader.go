@@ -34,7 +34,7 @@ type childReader struct {
 
 // startReader begins to read an open file and waits for its description. The
 // child gets a descriptor of its own.
-func startReader(f *os.File, req readerRequest) (source, error) {
+func startReader(f *os.File, req readerRequest) (*childReader, error) {
 	self := "/proc/self/exe" // this binary, even after its file was replaced
 	if runtime.GOOS != "linux" {
 		var err error
@@ -123,6 +123,9 @@ func (r *childReader) receive() (readerMessage, error) {
 func (r *childReader) death() error {
 	state := r.reap()
 	words := r.stderr.String()
+	if strings.Contains(words, "SIGXCPU") {
+		return errors.New("it is damaged: reading it takes more time than any file of its size should")
+	}
 	if strings.Contains(words, "out of memory") || strings.Contains(words, "cannot allocate memory") {
 		return fmt.Errorf("it is damaged, or a part of it needs more than %d GiB to read: write it with smaller row groups", readerMemory>>30)
 	}

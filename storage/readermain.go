@@ -33,6 +33,7 @@ const (
 type readerRequest struct {
 	Format  string
 	Columns wanted
+	Size    int64 // of the file, in bytes
 }
 
 // A readerMessage is what a reader tells its parent: first Info, then rows,
@@ -69,11 +70,13 @@ func readerMain(request string) int {
 	var req readerRequest
 	err := json.Unmarshal([]byte(request), &req)
 	if err == nil {
+		limitTime(req.Size)
 		err = streamRows(os.NewFile(readerFile, "dataset"), req, enc)
 	}
 	if err != nil {
 		var column errColumn
-		_ = enc.Encode(readerMessage{Error: oneLine(err.Error()), Intact: errors.As(err, &column)})
+		intact := errors.As(err, &column) || req.Format == FormatJSONLines // whose errors name the line
+		_ = enc.Encode(readerMessage{Error: oneLine(err.Error()), Intact: intact})
 	}
 	if out.Flush() != nil {
 		return 1
@@ -88,11 +91,12 @@ func streamRows(f *os.File, req readerRequest, enc *gob.Encoder) (err error) {
 		}
 	}()
 	step("reader")
-	rows, err := openArrow(f, req.Format, req.Columns)
+	rows, err := openRows(f, req.Format, req.Columns)
 	if err != nil {
 		return err
 	}
-	if err := enc.Encode(readerMessage{Info: &rows.what}); err != nil {
+	what := rows.info()
+	if err := enc.Encode(readerMessage{Info: &what}); err != nil {
 		return err
 	}
 	for {
@@ -106,6 +110,42 @@ func streamRows(f *os.File, req readerRequest, enc *gob.Encoder) (err error) {
 		if err := enc.Encode(readerMessage{Row: &row}); err != nil {
 			return err
 		}
+	}
+}
+
+// A source is an open file of one format, in the reader's process.
+type source interface {
+	info() Info
+	next() (Row, error) // io.EOF at the end
+}
+
+func openRows(f *os.File, format string, cols wanted) (source, error) {
+	if format == FormatJSONLines {
+		return openJSONLines(f, cols)
+	}
+	return openArrow(f, format, cols)
+}
+
+// Processor time that a reader gets: some seconds, and one more for every
+// readerPace bytes of the file, a tenth of what a slow machine reads.
+var readerSeconds int64 = 60
+
+const readerPace = 1 << 20
+
+// limitTime ends this process with a signal when it computes for much longer
+// than a file of its size can take. See readerPatience too.
+func limitTime(size int64) {
+	limit := uint64(readerSeconds + size/readerPace)
+	over := make(chan os.Signal, 1)
+	signal.Notify(over, syscall.SIGXCPU) // the runtime would ignore it
+	go func() {
+		<-over
+		fmt.Fprintln(os.Stderr, "SIGXCPU")
+		os.Exit(1)
+	}()
+	var now unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CPU, &now) == nil && limit < now.Cur {
+		_ = unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: limit, Max: min(limit+5, now.Max)})
 	}
 }
 

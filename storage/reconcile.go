@@ -1,18 +1,17 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // Committed tells whether a shard has a result, whole and where readers look.
@@ -24,7 +23,7 @@ func (j *Job) Committed(ctx context.Context, mode string, shard int) (bool, erro
 	if err := checkShard(mode, shard); err != nil {
 		return false, fmt.Errorf("look up shard %d of mode %s: %w", shard, mode, err)
 	}
-	there, err := exists(j.shardManifestPath(mode, shard))
+	there, err := bucket.Exists(ctx, j.b, shardManifestKey(mode, shard))
 	if err != nil || !there {
 		return false, err
 	}
@@ -38,16 +37,11 @@ func (j *Job) Committed(ctx context.Context, mode string, shard int) (bool, erro
 // Recover does what Committed does for every shard of the job. Call it when a
 // job is opened again. It leaves files that are being written alone.
 func (j *Job) Recover(ctx context.Context) error {
-	modes, err := filepath.Glob(j.path(shardsDir, "mode=*"))
+	modes, err := j.committedModes(ctx)
 	if err != nil {
 		return fmt.Errorf("recover job %s: %w", j.name, err)
 	}
-	for _, dir := range modes {
-		mode := strings.TrimPrefix(filepath.Base(dir), "mode=")
-		shards, err := j.committedShards(mode)
-		if err != nil {
-			return fmt.Errorf("recover job %s: %w", j.name, err)
-		}
+	for mode, shards := range modes {
 		for _, shard := range shards {
 			if _, err := j.settle(ctx, mode, shard); err != nil {
 				return fmt.Errorf("recover shard %d of mode %s: %w", shard, mode, err)
@@ -58,22 +52,44 @@ func (j *Job) Recover(ctx context.Context) error {
 }
 
 // committedShards lists the shards of a mode that have a manifest, ascending.
-func (j *Job) committedShards(mode string) ([]int, error) {
-	paths, err := filepath.Glob(j.path(shardsDir, "mode="+mode, "part-*.json"))
+func (j *Job) committedShards(ctx context.Context, mode string) ([]int, error) {
+	list, err := j.b.List(ctx, path.Join(shardsDir, "mode="+mode))
 	if err != nil {
 		return nil, err
 	}
-	var shards []int
-	for _, path := range paths {
-		number := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "part-"), ".json")
-		shard, err := strconv.Atoi(number)
-		if err != nil || checkShard(mode, shard) != nil || shardPart(shard) != "part-"+number {
-			return nil, fmt.Errorf("%s is not a shard's manifest; move it away", path)
-		}
-		shards = append(shards, shard)
+	modes, err := manifests(list)
+	return modes[mode], err
+}
+
+// committedModes lists the shards of all modes that have a manifest, ascending.
+func (j *Job) committedModes(ctx context.Context) (map[string][]int, error) {
+	list, err := j.b.List(ctx, shardsDir)
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(shards)
-	return shards, nil
+	return manifests(list)
+}
+
+// manifests finds the shards' manifests among objects.
+func manifests(list []bucket.Info) (map[string][]int, error) {
+	modes := map[string][]int{}
+	for _, e := range list {
+		dir, name := path.Split(e.Key)
+		mode, isMode := strings.CutPrefix(path.Base(dir), "mode=")
+		if !isMode || !strings.HasPrefix(name, "part-") || !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		number := strings.TrimSuffix(strings.TrimPrefix(name, "part-"), ".json")
+		shard, err := strconv.Atoi(number)
+		if err != nil || checkShard(mode, shard) != nil || shardManifestKey(mode, shard) != e.Key {
+			return nil, fmt.Errorf("%s is not a shard's manifest; move it away", e.Key)
+		}
+		modes[mode] = append(modes[mode], shard)
+	}
+	for _, shards := range modes {
+		slices.Sort(shards)
+	}
+	return modes, nil
 }
 
 // settle brings a shard to one of two states and returns its manifest, or nil
@@ -85,22 +101,22 @@ func (j *Job) committedShards(mode string) ([]int, error) {
 // whole. A lock is for one in shardLocks shards, so that a holder that stands
 // still holds up few.
 func (j *Job) settle(ctx context.Context, mode string, shard int) (*shardManifest, error) {
-	if m, err := j.whole(mode, shard); m != nil || err != nil {
+	if m, err := j.whole(ctx, mode, shard); m != nil || err != nil {
 		return m, err
 	}
-	unlock, err := j.wait(ctx, fmt.Sprintf("shard-%02d", shard%shardLocks))
+	lock, err := j.wait(ctx, fmt.Sprintf("shard-%02d", shard%shardLocks))
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	return j.settleLocked(ctx, mode, shard)
+	defer release(lock)
+	return j.settleLocked(ctx, mode, shard, lock)
 }
 
 const shardLocks = 64
 
 // whole returns the manifest of a shard whose files are all in their places, else nil.
-func (j *Job) whole(mode string, shard int) (*shardManifest, error) {
-	m, err := j.readShardManifest(mode, shard)
+func (j *Job) whole(ctx context.Context, mode string, shard int) (*shardManifest, error) {
+	m, err := j.readShardManifest(ctx, mode, shard)
 	if errors.Is(err, errDamaged) {
 		return nil, nil
 	}
@@ -108,24 +124,11 @@ func (j *Job) whole(mode string, shard int) (*shardManifest, error) {
 		return nil, err
 	}
 	for _, f := range m.Files {
-		if ok, err := j.intact(j.path(finalPath(f.Table, mode, shard)), f); !ok || err != nil {
+		if ok, err := j.intact(ctx, finalKey(f.Table, mode, shard), f); !ok || err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
-}
-
-// wait takes one of the job's locks. They are taken in this order: that of completing the job, a shard's, that of the
-// job's own marks.
-func (j *Job) wait(ctx context.Context, lock string) (unlock func(), err error) {
-	if err := makeDir(j.path(locksDir)); err != nil {
-		return nil, err
-	}
-	f, err := waitLock(ctx, j.path(locksDir, lock))
-	if err != nil {
-		return nil, err
-	}
-	return func() { _ = f.Close() }, nil
 }
 
 // Locks of the whole job.
@@ -137,32 +140,29 @@ const (
 // withdrawnFile grows with every withdrawal: who completes a job sees by its size that one came between.
 const withdrawnFile = "withdrawn"
 
-func (j *Job) withdrawals() (int64, error) {
-	stat, err := os.Stat(j.path(locksDir, withdrawnFile))
-	if errors.Is(err, fs.ErrNotExist) {
+func (j *Job) withdrawals(ctx context.Context) (int64, error) {
+	info, err := j.b.Stat(ctx, path.Join(locksDir, withdrawnFile))
+	if bucket.NotExist(err) {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	return stat.Size(), nil
+	return info.Size, err
 }
 
-func (j *Job) settleLocked(ctx context.Context, mode string, shard int) (*shardManifest, error) {
-	m, err := j.readShardManifest(mode, shard)
+func (j *Job) settleLocked(ctx context.Context, mode string, shard int, lock bucket.Lock) (*shardManifest, error) {
+	m, err := j.readShardManifest(ctx, mode, shard)
 	if errors.Is(err, errDamaged) {
-		return nil, j.withdraw(ctx, mode, shard, nil)
+		return nil, j.withdraw(ctx, mode, shard, nil, lock)
 	}
 	if err != nil || m == nil {
 		return nil, err
 	}
 	for _, f := range m.Files {
-		ok, err := j.moveIn(m, f)
+		ok, err := j.moveIn(ctx, m, f, lock)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			return nil, j.withdraw(ctx, mode, shard, m)
+			return nil, j.withdraw(ctx, mode, shard, m, lock)
 		}
 	}
 	return m, nil
@@ -170,71 +170,67 @@ func (j *Job) settleLocked(ctx context.Context, mode string, shard int) (*shardM
 
 // moveIn brings one committed file to its place and tells whether it is there
 // and intact.
-func (j *Job) moveIn(m *shardManifest, f shardFile) (bool, error) {
-	final := j.path(finalPath(f.Table, m.Mode, m.Shard))
-	if ok, err := j.intact(final, f); ok || err != nil {
+func (j *Job) moveIn(ctx context.Context, m *shardManifest, f shardFile, lock bucket.Lock) (bool, error) {
+	final := finalKey(f.Table, m.Mode, m.Shard)
+	if ok, err := j.intact(ctx, final, f); ok || err != nil {
 		return ok, err
 	}
-	staging := j.path(stagingDir, f.Staging)
-	if ok, err := j.intact(staging, f); !ok || err != nil {
-		return false, err
-	}
-	if err := makeDir(filepath.Dir(final)); err != nil {
+	staging := stagingKey(f.Staging)
+	if ok, err := j.intact(ctx, staging, f); !ok || err != nil {
 		return false, err
 	}
 	step("before rename " + f.Table)
-	if err := os.Rename(staging, final); err != nil {
+	if err := lock.Held(); err != nil {
 		return false, err
 	}
+	moved, err := j.b.Move(ctx, staging, final)
+	if err != nil {
+		return false, err
+	}
+	j.know(moved.ID, f.SHA256)
 	step("renamed " + f.Table)
-	return true, syncDir(filepath.Dir(final))
+	return true, nil
 }
 
 // withdraw takes back a commit that lost its files. The job's own marks go
 // first: at no instant does _SUCCESS stand over a missing shard. The shard's
 // manifest goes last: until then the next caller withdraws again.
-func (j *Job) withdraw(ctx context.Context, mode string, shard int, m *shardManifest) error {
-	unlock, err := j.wait(ctx, marksLock)
+func (j *Job) withdraw(ctx context.Context, mode string, shard int, m *shardManifest, lock bucket.Lock) error {
+	marks, err := j.wait(ctx, marksLock)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if err := appendByte(j.path(locksDir, withdrawnFile)); err != nil {
+	defer release(marks)
+	count, err := j.withdrawals(ctx)
+	if err == nil {
+		err = j.b.Replace(ctx, path.Join(locksDir, withdrawnFile), bytes.Repeat([]byte{'.'}, int(count)+1))
+	}
+	if err != nil {
 		return err
 	}
 	j.mu.Lock()
 	j.seen[mode] = min(j.seen[mode], shard)
 	j.mu.Unlock()
-	paths := []string{j.path(successFile), j.path(manifestFile)}
+	keys := []string{successFile, manifestFile, signatureFile}
 	for _, table := range tables {
-		paths = append(paths, j.path(finalPath(table, mode, shard)))
+		keys = append(keys, finalKey(table, mode, shard))
 	}
 	if m != nil {
 		for _, f := range m.Files {
-			paths = append(paths, j.path(stagingDir, f.Staging))
+			keys = append(keys, stagingKey(f.Staging))
 		}
 	}
-	paths = append(paths, j.shardManifestPath(mode, shard))
-	for i, path := range paths {
-		if err := remove(path); err != nil {
+	keys = append(keys, shardManifestKey(mode, shard))
+	for i, key := range keys {
+		if err := errors.Join(lock.Held(), marks.Held()); err != nil {
+			return err
+		}
+		if err := j.b.Remove(ctx, key); err != nil {
 			return err
 		}
 		step("withdraw " + strconv.Itoa(i))
-		dir := filepath.Dir(path)
-		if err := syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 	}
 	return nil
-}
-
-func appendByte(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write([]byte{'.'})
-	return errors.Join(err, f.Close())
 }
 
 // errDamaged is a shard's manifest that cannot be used.
@@ -242,10 +238,10 @@ var errDamaged = errors.New("the shard's manifest is damaged")
 
 // readShardManifest returns nil if there is none, and errDamaged if it is not
 // one that commits this shard.
-func (j *Job) readShardManifest(mode string, shard int) (*shardManifest, error) {
-	path := j.shardManifestPath(mode, shard)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+func (j *Job) readShardManifest(ctx context.Context, mode string, shard int) (*shardManifest, error) {
+	key := shardManifestKey(mode, shard)
+	data, err := j.b.Get(ctx, key)
+	if bucket.NotExist(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -256,80 +252,66 @@ func (j *Job) readShardManifest(mode string, shard int) (*shardManifest, error) 
 		return nil, errDamaged
 	}
 	if m.Format > Format {
-		return nil, fmt.Errorf("%s: its format %d is newer than %d, which this draftmill knows: %w", path, m.Format, Format, ErrNewer)
+		return nil, fmt.Errorf("%s: its format %d is newer than %d, which this draftmill knows: %w", bucket.Join(j.Dir(), key), m.Format, Format, ErrNewer)
 	}
 	if m.Job != j.name || m.Mode != mode || m.Shard != shard || len(m.Files) != len(tables) {
 		return nil, errDamaged
 	}
 	for i, f := range m.Files {
-		if f.Table != tables[i] || f.Staging == "" || filepath.Base(f.Staging) != f.Staging || f.Staging == ".." {
+		if f.Table != tables[i] || f.Staging == "" || path.Base(f.Staging) != f.Staging || f.Staging == ".." {
 			return nil, errDamaged
 		}
 	}
 	return &m, nil
 }
 
-// fileKey names a file's content as long as nobody writes to it in place: a
-// rename keeps all of it.
-type fileKey struct {
-	device, inode uint64
-	size          int64
-	modified      time.Time
+// know remembers the digest of content that this process has written or read.
+func (j *Job) know(id, digest string) {
+	j.mu.Lock()
+	j.hashed[id] = digest
+	j.mu.Unlock()
 }
 
-func keyOf(stat fs.FileInfo) fileKey {
-	key := fileKey{size: stat.Size(), modified: stat.ModTime()}
-	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
-		key.device, key.inode = uint64(s.Dev), s.Ino
-	}
-	return key
-}
-
-// know remembers the digest of a file that this process has written.
-func (j *Job) know(path, digest string) error {
-	stat, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) { // swept: the job is complete
-		return nil
-	}
-	if err != nil {
-		return err
+// intact tells whether an object holds exactly the bytes of f; a missing one
+// does not, and is no error. A store that noted the digest when the object was
+// written is believed; other content is hashed once. Readers check the bytes.
+func (j *Job) intact(ctx context.Context, key string, f shardFile) (bool, error) {
+	info, err := j.b.Stat(ctx, key)
+	switch {
+	case bucket.NotExist(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.Size != f.Bytes:
+		return false, nil
+	case info.SHA256 != "":
+		return info.SHA256 == f.SHA256, nil
 	}
 	j.mu.Lock()
-	j.hashed[keyOf(stat)] = digest
+	digest, known := j.hashed[info.ID]
 	j.mu.Unlock()
-	return nil
-}
-
-// intact tells whether path holds exactly the bytes of f; a missing file does
-// not, and is no error.
-func (j *Job) intact(path string, f shardFile) (bool, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if known {
+		return digest == f.SHA256, nil
+	}
+	digest, err = j.hash(ctx, key)
+	if bucket.NotExist(err) || errors.Is(err, bucket.ErrDamaged) {
 		return false, nil
 	}
+	return digest == f.SHA256, err
+}
+
+// hash reads an object to its end.
+func (j *Job) hash(ctx context.Context, key string) (string, error) {
+	note("hash")
+	file, err := j.b.Open(ctx, key)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer file.Close()
-	stat, err := file.Stat()
+	digest, err := fileDigest(file, file.Info.Size)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	if stat.Size() != f.Bytes || !stat.Mode().IsRegular() {
-		return false, nil
-	}
-	key := keyOf(stat)
-	j.mu.Lock()
-	digest, known := j.hashed[key]
-	j.mu.Unlock()
-	if !known {
-		note("hash")
-		if digest, err = fileDigest(file, stat.Size()); err != nil {
-			return false, err
-		}
-		j.mu.Lock()
-		j.hashed[key] = digest
-		j.mu.Unlock()
-	}
-	return digest == f.SHA256, nil
+	j.know(file.Info.ID, digest)
+	return digest, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -58,14 +59,11 @@ func TestAHolderThatStandsStill(t *testing.T) {
 	j := plannedJob(t, 2)
 	commitShard(t, j, "sps", 0, "w")
 	for _, name := range []string{completeLock, marksLock, "shard-01"} {
-		if err := os.MkdirAll(j.path(locksDir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		f, err := tryLock(j.path(locksDir, name))
+		lock, err := j.b.TryLock(t.Context(), path.Join(locksDir, name), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
+		defer lock.Release()
 	}
 	j = reopen(t, j)
 	if ok, err := j.Committed(t.Context(), "sps", 0); !ok || err != nil { // whole: no lock
@@ -89,20 +87,27 @@ func TestAHolderThatStandsStill(t *testing.T) {
 // A folder that was removed and made anew is another job's.
 func TestAJobThatIsNoLongerThere(t *testing.T) {
 	j := newJob(t)
-	if !j.Current() {
+	current := func(j *Job) bool {
+		is, err := j.Current(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	if !current(j) {
 		t.Error("the job as made is not current")
 	}
 	if err := os.RemoveAll(j.Dir()); err != nil {
 		t.Fatal(err)
 	}
-	if j.Current() {
+	if current(j) {
 		t.Error("a removed job is current")
 	}
 	again, err := CreateJob(strings.TrimSuffix(j.Dir(), "/"+j.Name()), j.Name(), []byte(`{"temperature": 0.2}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j.Current() || !again.Current() {
+	if current(j) || !current(again) {
 		t.Error("another job in the same place passes for the first")
 	}
 }

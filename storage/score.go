@@ -1,12 +1,12 @@
 package storage
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // A Score is what one measure says of one sample: a row of the scores table,
@@ -16,10 +16,10 @@ type Score struct {
 	Row    int64
 	RowID  string
 	Sample int32
-	Metric string  // "pass", "exact", "rouge1", "rouge2", "rougeL" or "rougeLsum"
+	Metric string  // "pass", "exact", "rouge1", "rouge2", "rougeL", "rougeLsum" or "likelihood"
 	Score  float64 // 0 to 1; of pass and exact, 0 or 1
 	Reason string  // of pass, why: "passed", "failed", "error", "timeout", "memory", "crashed"; of a sample that was not decoded "none"; else empty
-	Detail string  // one line more about Reason, or empty
+	Detail string  // one line more about the score, or empty
 	WallNS int64   // that a program ran, the sandbox's start included
 }
 
@@ -58,57 +58,52 @@ func (j *Job) WriteScores(mode string, scores []Score) error {
 	if err := checkShard(mode, 0); err != nil {
 		return fmt.Errorf("write the scores of job %s: %w", j.name, err)
 	}
-	return wrapf(j.writeScores(j.path(scoresDir, "mode="+mode), mode, scores), "write the scores of job %s, mode %s", j.name, mode)
+	return wrapf(j.writeScores(context.Background(), mode, scores), "write the scores of job %s, mode %s", j.name, mode)
 }
 
-func (j *Job) writeScores(dir, mode string, scores []Score) error {
-	if err := makeDir(dir); err != nil {
-		return err
-	}
-	temp := filepath.Join(dir, "."+scoresFile+"."+unique())
-	w, err := newTableWriter(scoreTable, temp, map[string]string{metaJob: j.name, metaSpec: string(j.spec), metaMode: mode})
+func (j *Job) writeScores(ctx context.Context, mode string, scores []Score) error {
+	temp := path.Join(scoresDir, "mode="+mode, "."+scoresFile+"."+unique())
+	to, err := j.b.Create(ctx, temp)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp) // it is gone once it was renamed
+	w, err := newTableWriter(scoreTable, to, map[string]string{metaJob: j.name, metaSpec: string(j.spec), metaMode: mode})
+	if err != nil {
+		return err
+	}
 	for i := range scores {
 		if err := w.add(&scores[i]); err != nil {
-			_, _ = w.close()
+			w.abort()
 			return err
 		}
 	}
 	if _, err := w.close(); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, filepath.Join(dir, scoresFile)); err != nil {
-		return err
-	}
-	return syncDir(dir)
+	_, err = j.b.Move(ctx, temp, scoresKey(mode))
+	return err
 }
+
+func scoresKey(mode string) string { return path.Join(scoresDir, "mode="+mode, scoresFile) }
 
 // ReadScores calls fn for every score of a mode, by row, sample and metric as
 // they were written. Without scores it calls nothing.
 func (j *Job) ReadScores(mode string, fn func(Score) error) error {
-	path := j.path(scoresDir, "mode="+mode, scoresFile)
-	if there, err := exists(path); err != nil || !there {
+	if there, err := bucket.Exists(context.Background(), j.b, scoresKey(mode)); err != nil || !there {
 		return wrapf(err, "read the scores of job %s", j.name)
 	}
-	return readTable(scoreTable, path, "", fn)
+	return readTable(scoreTable, j.b, scoresKey(mode), "", fn)
 }
 
 // WriteScoreSummary keeps a JSON object beside the scores.
 func (j *Job) WriteScoreSummary(data []byte) error {
-	dir := j.path(scoresDir)
-	if err := makeDir(dir); err != nil {
-		return fmt.Errorf("write the scores of job %s: %w", j.name, err)
-	}
-	return wrapf(replaceFile(filepath.Join(dir, summaryFile), data, dir), "write the scores of job %s", j.name)
+	return wrapf(j.b.Replace(context.Background(), path.Join(scoresDir, summaryFile), data), "write the scores of job %s", j.name)
 }
 
 // ScoreSummary is what WriteScoreSummary kept, or nil.
 func (j *Job) ScoreSummary() ([]byte, error) {
-	data, err := os.ReadFile(j.path(scoresDir, summaryFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := j.b.Get(context.Background(), path.Join(scoresDir, summaryFile))
+	if bucket.NotExist(err) {
 		return nil, nil
 	}
 	return data, wrapf(err, "read the scores of job %s", j.name)
@@ -117,25 +112,24 @@ func (j *Job) ScoreSummary() ([]byte, error) {
 // placeFile says where things were when the job was submitted last.
 const placeFile = "_place.json"
 
-// A Place says where a job's dataset and target model were, as absolute paths,
-// for commands that want the dataset's other columns or the texts of tokens. It
-// is no part of the job: the specification has their digests.
+// A Place says where a job's dataset and models were, as absolute paths, for
+// commands that want the dataset's other columns, the texts of tokens, or to run
+// the models again. It is no part of the job: the specification has their digests.
 type Place struct {
 	Dataset string `json:"dataset"`
 	Target  string `json:"target"`
+	Draft   string `json:"draft,omitempty"`
+	Table   string `json:"table,omitempty"` // of n-grams
 }
 
 // NotePlace keeps a place.
 func (j *Job) NotePlace(p Place) error {
-	if err := makeDir(j.path(stagingDir)); err != nil {
-		return fmt.Errorf("note the place of job %s: %w", j.name, err)
-	}
-	return wrapf(replaceFile(j.path(placeFile), jsonBytes(p), j.path(stagingDir)), "note the place of job %s", j.name)
+	return wrapf(j.b.Replace(context.Background(), placeFile, jsonBytes(p)), "note the place of job %s", j.name)
 }
 
 // Place is what NotePlace kept last; the zero value without it.
 func (j *Job) Place() (p Place) {
-	data, err := os.ReadFile(j.path(placeFile))
+	data, err := j.b.Get(context.Background(), placeFile)
 	if err != nil || json.Unmarshal(data, &p) != nil {
 		return Place{}
 	}

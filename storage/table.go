@@ -125,10 +125,20 @@ func int32sColumn[T any](name string, field func(*T) *[]int32) column[T] {
 }
 
 func float64sColumn[T any](name string, field func(*T) *[]float64) column[T] {
+	return listColumn(name, field, math.MaxFloat64)
+}
+
+// marginsColumn allows infinity: the margin over a runner-up that has no
+// probability.
+func marginsColumn[T any](name string, field func(*T) *[]float64) column[T] {
+	return listColumn(name, field, math.Inf(1))
+}
+
+func listColumn[T any](name string, field func(*T) *[]float64, most float64) column[T] {
 	return column[T]{name: name, typ: arrow.ListOfNonNullable(arrow.PrimitiveTypes.Float64),
 		put: func(b array.Builder, row *T) error {
 			for _, v := range *field(row) {
-				if math.IsNaN(v) || math.IsInf(v, 0) {
+				if !(math.Abs(v) <= most) {
 					return fmt.Errorf("column %s: %v is not a finite number", name, v)
 				}
 			}

@@ -12,47 +12,46 @@ import (
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
-// ReadCompletions calls fn for each row of a completions file, in file order,
-// and stops at fn's first error, which it returns as it is. Give the file's
-// sha256 (from the shard's or the job's manifest): then the bytes are checked
-// before anything parses them. With an empty digest the file is trusted, and
-// a damaged one can end the process inside the Parquet library.
-func ReadCompletions(path, sha256 string, fn func(Completion) error) error {
-	return readTable(completionTable, path, sha256, fn)
+// ReadCompletions calls fn for each row of the completions file at key in b, in
+// file order, and stops at fn's first error, which it returns as it is. Give the
+// file's sha256 (from the shard's or the job's manifest): then the bytes are
+// checked before anything parses them. With an empty digest the file is trusted,
+// and a damaged one can end the process inside the Parquet library.
+func ReadCompletions(b bucket.Bucket, key, sha256 string, fn func(Completion) error) error {
+	return readTable(completionTable, b, key, sha256, fn)
 }
 
 // ReadLoops is ReadCompletions for a loops file.
-func ReadLoops(path, sha256 string, fn func(Loop) error) error {
-	return readTable(loopTable, path, sha256, fn)
+func ReadLoops(b bucket.Bucket, key, sha256 string, fn func(Loop) error) error {
+	return readTable(loopTable, b, key, sha256, fn)
 }
 
 // errDigest is a file whose bytes are not those that were committed.
 var errDigest = errors.New("its sha256 is not the one in the manifest: the file was changed or damaged")
 
-func readTable[T any](t *table[T], path, digest string, fn func(T) error) error {
-	f, err := os.Open(path)
+func readTable[T any](t *table[T], b bucket.Bucket, key, digest string, fn func(T) error) error {
+	f, err := b.Open(context.Background(), key)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", t.name, err)
 	}
 	defer f.Close()
+	name := bucket.Join(b.String(), key)
 	if digest != "" {
-		stat, err := f.Stat()
-		if err != nil {
-			return fmt.Errorf("read %s: %w", t.name, err)
-		}
-		got, err := fileDigest(f, stat.Size())
+		got, err := fileDigest(f, f.Info.Size)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", t.name, err)
 		}
 		if got != digest {
-			return fmt.Errorf("read %s %s: %w", t.name, path, errDigest)
+			return fmt.Errorf("read %s %s: %w", t.name, name, errDigest)
 		}
 	}
-	rows, err := openTable(t, f)
+	rows, err := openTable(t, f.File)
 	if err != nil {
-		return fmt.Errorf("read %s %s: %w", t.name, path, err)
+		return fmt.Errorf("read %s %s: %w", t.name, name, err)
 	}
 	defer rows.close()
 	for {
@@ -61,7 +60,7 @@ func readTable[T any](t *table[T], path, digest string, fn func(T) error) error 
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read %s %s: %w", t.name, path, err)
+			return fmt.Errorf("read %s %s: %w", t.name, name, err)
 		}
 		for i := range batch {
 			if err := fn(batch[i]); err != nil {

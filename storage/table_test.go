@@ -15,7 +15,7 @@ import (
 func writeTable[T any](t *testing.T, tab *table[T], rows []T) (string, fileInfo) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), tab.name+".parquet")
-	w, err := newTableWriter(tab, path, nil)
+	w, err := createFile(tab, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func roundTrip[T any](t *testing.T, tab *table[T], fake func(int64) T, n int) {
 		t.Fatalf("%d bytes reported: %v %v", info.bytes, stat, err)
 	}
 	i := 0
-	err := readTable(tab, path, info.sha256, func(got T) error {
+	err := readFile(tab, path, info.sha256, func(got T) error {
 		if !reflect.DeepEqual(got, rows[i]) {
 			t.Fatalf("row %d\n got %+v\nwant %+v", i, got, rows[i])
 		}
@@ -90,7 +90,7 @@ func TestTableRefusesWhatNoReaderUnderstands(t *testing.T) {
 	inf := math.Inf(1)
 	nan := math.NaN()
 	n := int64(0)
-	for fakeLoop(n).K < 3 || fakeLoop(n).Kind == KindNone {
+	for fakeLoop(n).K < 3 || fakeLoop(n).Kind == KindNone || len(fakeLoop(n).Margins) == 0 {
 		n++
 	}
 	good := fakeLoop(n)
@@ -98,6 +98,7 @@ func TestTableRefusesWhatNoReaderUnderstands(t *testing.T) {
 		"q":       func(l *Loop) { l.Q = append([]float64{nan}, l.Q[1:]...) },
 		"coins":   func(l *Loop) { l.Coins = append([]float64{inf}, l.Coins[1:]...) },
 		"margin":  func(l *Loop) { l.Margin = &nan },
+		"margins": func(l *Loop) { l.Margins[0] = nan },
 		"1 p":     func(l *Loop) { l.P = l.P[:1]; l.Drafted = l.Drafted[:2]; l.Q = l.Q[:2] },
 		"kind":    func(l *Loop) { l.Kind = "lucky" },
 		"token":   func(l *Loop) { l.Kind = KindNone },
@@ -106,7 +107,7 @@ func TestTableRefusesWhatNoReaderUnderstands(t *testing.T) {
 	for want, spoil := range loops {
 		l := fakeLoop(n)
 		spoil(&l)
-		w, err := newTableWriter(loopTable, filepath.Join(t.TempDir(), "x"), nil)
+		w, err := createFile(loopTable, filepath.Join(t.TempDir(), "x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestTextIsAlwaysUTF8(t *testing.T) {
 	c := fakeCompletion(0)
 	c.Completion, c.RowID = "caf\xc3", "\xff"
 	path, info := writeTable(t, completionTable, []Completion{c})
-	err := ReadCompletions(path, info.sha256, func(got Completion) error {
+	err := readFile(completionTable, path, info.sha256, func(got Completion) error {
 		if got.Completion != "caf\uFFFD" || got.RowID != "\uFFFD" {
 			t.Errorf("%q %q", got.Completion, got.RowID)
 		}
@@ -153,16 +154,16 @@ func TestReadTableChecksFirst(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := ReadLoops(path, info.sha256, none); !errors.Is(err, errDigest) {
+		if err := readFile(loopTable, path, info.sha256, none); !errors.Is(err, errDigest) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 	}
 	os.WriteFile(path, data, 0o644)
-	if err := ReadCompletions(path, info.sha256, func(Completion) error { return nil }); err == nil || !strings.Contains(err.Error(), "holds the table loops") {
+	if err := readFile(completionTable, path, info.sha256, func(Completion) error { return nil }); err == nil || !strings.Contains(err.Error(), "holds the table loops") {
 		t.Errorf("loops read as completions: %v", err)
 	}
 	stop := errors.New("stop")
-	if err := ReadLoops(path, "", func(Loop) error { return stop }); !errors.Is(err, stop) {
+	if err := readFile(loopTable, path, "", func(Loop) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("the caller's error came back as %v", err)
 	}
 }
@@ -197,12 +198,10 @@ func TestTableOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newTableWriter(completionTable, filepath.Join(t.TempDir(), "x"), nil)
+	w, err := createFile(completionTable, filepath.Join(t.TempDir(), "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.file.Close()
-	w.file = full
 	w.sink.file.Reset(full)
 	c := fakeCompletion(0)
 	c.Completion = strings.Repeat("lorem ipsum ", 100000)

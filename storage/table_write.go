@@ -9,13 +9,14 @@ import (
 	"hash"
 	"io"
 	"maps"
-	"os"
 	"strconv"
 
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
 	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // flushBytes bounds what a table writer holds back: about one row group.
@@ -26,13 +27,14 @@ type fileInfo struct {
 	rows   int64
 	bytes  int64
 	sha256 string // lower-case hexadecimal
+	id     string // of its content, see bucket.Info
 }
 
 // A tableWriter writes one Parquet file in memory bounded by flushBytes.
 // The file is worth nothing until close returned nil.
 type tableWriter[T any] struct {
 	table   *table[T]
-	file    *os.File
+	to      bucket.Writer
 	sink    *hashingSink
 	parquet *pqarrow.FileWriter
 	builder *array.RecordBuilder
@@ -41,13 +43,9 @@ type tableWriter[T any] struct {
 	err     error // sticky
 }
 
-// newTableWriter creates path, which must not exist. meta says in its metadata
-// what it is a part of.
-func newTableWriter[T any](t *table[T], path string, meta map[string]string) (*tableWriter[T], error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
+// newTableWriter begins a file, and owns to. meta says in its metadata what it
+// is a part of.
+func newTableWriter[T any](t *table[T], to bucket.Writer, meta map[string]string) (*tableWriter[T], error) {
 	kv := map[string]string{metaFormat: strconv.Itoa(Format), metaTable: t.name}
 	maps.Copy(kv, meta)
 	schema := t.schema(kv)
@@ -62,15 +60,14 @@ func newTableWriter[T any](t *table[T], path string, meta map[string]string) (*t
 			options = append(options, parquet.WithDictionaryFor(c.name, true))
 		}
 	}
-	sink := &hashingSink{file: bufio.NewWriterSize(file, 1<<16), hash: sha256.New()}
+	sink := &hashingSink{file: bufio.NewWriterSize(to, 1<<16), hash: sha256.New()}
 	pw, err := pqarrow.NewFileWriter(schema, sink, parquet.NewWriterProperties(options...),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(allocator)))
 	if err != nil {
-		_ = file.Close()
-		os.Remove(path)
+		to.Abort()
 		return nil, err
 	}
-	return &tableWriter[T]{table: t, file: file, sink: sink, parquet: pw, builder: array.NewRecordBuilder(allocator, schema)}, nil
+	return &tableWriter[T]{table: t, to: to, sink: sink, parquet: pw, builder: array.NewRecordBuilder(allocator, schema)}, nil
 }
 
 // add appends a row. The row is not kept.
@@ -107,29 +104,38 @@ func (w *tableWriter[T]) flush() error {
 	return w.guard(func() error { return w.parquet.Write(rec) })
 }
 
-// close writes the footer and syncs the file.
+// close writes the footer and makes the file, durably.
 func (w *tableWriter[T]) close() (fileInfo, error) {
+	defer w.to.Abort()
 	defer w.builder.Release()
 	err := w.err
 	if err == nil {
 		err = w.flush()
 	}
+	step("before footer")
 	// Also after an error: the Parquet writer holds buffers of its own.
 	err = errors.Join(err, w.guard(w.parquet.Close))
 	if err == nil {
 		err = w.sink.file.Flush()
 	}
-	if err == nil {
-		err = w.file.Sync()
-	}
-	if cerr := w.file.Close(); err == nil {
-		err = cerr
-	}
 	if err != nil {
 		return fileInfo{}, firstError(err)
 	}
-	return fileInfo{rows: w.rows, bytes: w.sink.n, sha256: hex.EncodeToString(w.sink.hash.Sum(nil))}, nil
+	info := fileInfo{rows: w.rows, bytes: w.sink.n, sha256: hex.EncodeToString(w.sink.hash.Sum(nil))}
+	made, err := w.to.Close(info.sha256)
+	info.id = made.ID
+	return info, err
 }
+
+// abort gives up: nothing is made.
+func (w *tableWriter[T]) abort() {
+	if w.err == nil {
+		w.err = errAborted
+	}
+	_, _ = w.close()
+}
+
+var errAborted = errors.New("the file was given up")
 
 // guard runs a step of the Parquet library, which panics on some failed
 // writes and swallows others, and returns what went wrong first.
@@ -167,6 +173,7 @@ func (s *hashingSink) Write(p []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
+	note("write")
 	n, err := s.file.Write(p)
 	s.hash.Write(p[:n])
 	s.n += int64(n)
