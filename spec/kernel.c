@@ -371,6 +371,22 @@ VERSIONS(double, spec_overlaps,
 #define WEYL0 0x9E3779B9u
 #define WEYL1 0xBB67AE85u
 
+// listed_words writes the second and the third word of the blocks of LISTED
+// indices at a place.
+#define LISTED 16
+
+static void listed_words_plain(const uint32_t *base, const uint32_t *index, uint32_t place, uint32_t *second, uint32_t *third) {
+  for (uint32_t i = 0; i < LISTED; i++) {
+    uint32_t a0 = base[2], a1 = base[3], a2 = index[i], a3 = place, k0 = base[0], k1 = base[1];
+    for (int round = 0; round < 10; round++, k0 += WEYL0, k1 += WEYL1) {
+      uint64_t x = (uint64_t)a0 * PHILOX0, y = (uint64_t)a2 * PHILOX1;
+      a0 = (uint32_t)(y >> 32) ^ a1 ^ k0, a2 = (uint32_t)(x >> 32) ^ a3 ^ k1;
+      a1 = (uint32_t)y, a3 = (uint32_t)x;
+    }
+    second[i] = a1, third[i] = a2;
+  }
+}
+
 static void first_words_plain(const uint32_t *base, uint32_t g, uint32_t *high) {
   for (uint32_t i = 0; i < RACERS; i++) {
     uint32_t a0 = base[2], a1 = base[3], a2 = g + i, a3 = 0, k0 = base[0], k1 = base[1];
@@ -407,6 +423,55 @@ V4 static void first_words_v4(const uint32_t *base, uint32_t g, uint32_t *high) 
   }
 }
 
+V4 static void listed_words_v4(const uint32_t *base, const uint32_t *index, uint32_t place, uint32_t *second, uint32_t *third) {
+  const __m512i m0 = _mm512_set1_epi64(PHILOX0), m1 = _mm512_set1_epi64(PHILOX1);
+  __m512i a0 = _mm512_set1_epi64(base[2]), a1 = _mm512_set1_epi64(base[3]), a3 = _mm512_set1_epi64(place);
+  __m512i a2 = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)index));
+  __m512i b0 = a0, b1 = a1, b2 = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(index + 8))), b3 = a3;
+  uint32_t k0 = base[0], k1 = base[1];
+  for (int round = 0; round < 10; round++, k0 += WEYL0, k1 += WEYL1) {
+    __m512i key0 = _mm512_set1_epi64(k0), key1 = _mm512_set1_epi64(k1);
+    __m512i x = _mm512_mul_epu32(a0, m0), y = _mm512_mul_epu32(a2, m1);
+    a0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(y, 32), a1, key0, 0x96);
+    a2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a3, key1, 0x96);
+    a1 = y, a3 = x;
+    x = _mm512_mul_epu32(b0, m0), y = _mm512_mul_epu32(b2, m1);
+    b0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(y, 32), b1, key0, 0x96);
+    b2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), b3, key1, 0x96);
+    b1 = y, b3 = x;
+  }
+  _mm256_storeu_si256((__m256i *)second, _mm512_cvtepi64_epi32(a1));
+  _mm256_storeu_si256((__m256i *)(second + 8), _mm512_cvtepi64_epi32(b1));
+  _mm256_storeu_si256((__m256i *)third, _mm512_cvtepi64_epi32(a2));
+  _mm256_storeu_si256((__m256i *)(third + 8), _mm512_cvtepi64_epi32(b2));
+}
+
+V3 static void listed_words_v3(const uint32_t *base, const uint32_t *index, uint32_t place, uint32_t *second, uint32_t *third) {
+  const __m256i m0 = _mm256_set1_epi64x(PHILOX0), m1 = _mm256_set1_epi64x(PHILOX1);
+  const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+  for (uint32_t i = 0; i < LISTED; i += 8) {
+    __m256i a0 = _mm256_set1_epi64x(base[2]), a1 = _mm256_set1_epi64x(base[3]), a3 = _mm256_set1_epi64x(place);
+    __m256i a2 = _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(index + i)));
+    __m256i b0 = a0, b1 = a1, b2 = _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(index + i + 4))), b3 = a3;
+    uint32_t k0 = base[0], k1 = base[1];
+    for (int round = 0; round < 10; round++, k0 += WEYL0, k1 += WEYL1) {
+      __m256i key0 = _mm256_set1_epi64x(k0), key1 = _mm256_set1_epi64x(k1);
+      __m256i x = _mm256_mul_epu32(a0, m0), y = _mm256_mul_epu32(a2, m1);
+      a0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(y, 32), a1), key0);
+      a2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a3), key1);
+      a1 = y, a3 = x;
+      x = _mm256_mul_epu32(b0, m0), y = _mm256_mul_epu32(b2, m1);
+      b0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(y, 32), b1), key0);
+      b2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), b3), key1);
+      b1 = y, b3 = x;
+    }
+    a1 = _mm256_permutevar8x32_epi32(a1, even), b1 = _mm256_permutevar8x32_epi32(b1, even);
+    _mm256_storeu_si256((__m256i *)(second + i), _mm256_blend_epi32(a1, b1, 0xF0));
+    a2 = _mm256_permutevar8x32_epi32(a2, even), b2 = _mm256_permutevar8x32_epi32(b2, even);
+    _mm256_storeu_si256((__m256i *)(third + i), _mm256_blend_epi32(a2, b2, 0xF0));
+  }
+}
+
 V3 static void first_words_v3(const uint32_t *base, uint32_t g, uint32_t *high) {
   const __m256i m0 = _mm256_set1_epi64x(PHILOX0), m1 = _mm256_set1_epi64x(PHILOX1);
   const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
@@ -439,25 +504,53 @@ static void first_words(const uint32_t *base, uint32_t g, uint32_t *high) {
   else
     first_words_plain(base, g, high);
 }
+
+static void listed_words(const uint32_t *base, const uint32_t *index, uint32_t place, uint32_t *second, uint32_t *third) {
+  if (level == 4)
+    listed_words_v4(base, index, place, second, third);
+  else if (level == 3)
+    listed_words_v3(base, index, place, second, third);
+  else
+    listed_words_plain(base, index, place, second, third);
+}
 #else
 #define first_words first_words_plain
+#define listed_words listed_words_plain
 #endif
 
-INLINE int64_t spec_candidates_body(const uint32_t *base, const float *w, int64_t n, const double *mass, int64_t from,
+// still_candidates writes those of n <= LISTED tokens to ids that may win with
+// both of their numbers known to 32 bits: their group's smallest, and their own
+// distance from it. It returns how many there are.
+INLINE int64_t still_candidates(const uint32_t *base, const float *w, double limit, const uint32_t *x, int64_t n, int32_t *ids) {
+  uint32_t group[LISTED] = {0}, token[LISTED] = {0}, e[LISTED], first[LISTED], own[LISTED], other[LISTED];
+  for (int64_t i = 0; i < n; i++) token[i] = x[i], group[i] = x[i] / SPEC_GROUP;
+  listed_words(base, group, 0, e, first);
+  listed_words(base, token, 1, own, other);
+  int64_t found = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double least = (double)e[i] * (0x1p-32 / SPEC_GROUP);
+    if (x[i] % SPEC_GROUP != first[i] % SPEC_GROUP) least += (double)own[i] * 0x1p-32;
+    if (least <= limit * (double)w[x[i]] * (1 + 1e-6)) ids[found++] = (int32_t)x[i];
+  }
+  return found;
+}
+
+INLINE int64_t spec_candidates_body(const uint32_t *base, const float *w, int64_t n, const double *bound, int64_t from,
                                     int64_t to, double limit, int32_t *ids) {
   const int64_t groups = SPEC_BLOCK / SPEC_GROUP, last = (n + SPEC_GROUP - 1) / SPEC_GROUP;
   const double slack = 1 + 1e-6;
-  int64_t found = 0, end = to * groups < last ? to * groups : last;
+  int64_t found = 0, end = to * groups < last ? to * groups : last, n_listed = 0;
+  uint32_t listed[LISTED];
   for (int64_t g = from * groups; g < end; g += RACERS) {
     int64_t m = end - g < RACERS ? end - g : RACERS;
     double all = 0;
-    for (int64_t b = g / groups; b <= (g + m - 1) / groups; b++) all += mass[b];
+    for (int64_t b = g / groups; b <= (g + m - 1) / groups; b++) all += bound[b];
     if (all <= 0) continue;
     uint32_t high[RACERS];
     first_words(base, (uint32_t)g, high);
     for (int64_t i = 0; i < m; i++) {
       // Without its lower bits the uniform is a little smaller: a bound as well.
-      double e = (double)high[i] * (0x1p-32 / SPEC_GROUP), of = mass[(g + i) / groups];
+      double e = (double)high[i] * (0x1p-32 / SPEC_GROUP), of = bound[(g + i) / groups];
       if (of <= 0 || e > limit * of * slack) continue;
       double least = e / limit / slack;
       int32_t floor = least < FLT_MIN ? 1 : bits((float)least);
@@ -467,12 +560,16 @@ INLINE int64_t spec_candidates_body(const uint32_t *base, const float *w, int64_
         for (int j = 0; j < SPEC_GROUP; j++) mask |= (uint32_t)(bits(w[at + j]) >= floor) << j;
       else
         for (int j = 0; j < len; j++) mask |= (uint32_t)(bits(w[at + j]) >= floor) << j;
-      for (; mask; mask &= mask - 1) ids[found++] = (int32_t)at + __builtin_ctz(mask);
+      for (; mask; mask &= mask - 1) {
+        listed[n_listed++] = (uint32_t)at + (uint32_t)__builtin_ctz(mask);
+        if (n_listed == LISTED) found += still_candidates(base, w, limit, listed, n_listed, ids + found), n_listed = 0;
+      }
     }
   }
+  if (n_listed) found += still_candidates(base, w, limit, listed, n_listed, ids + found);
   return found;
 }
 VERSIONS(int64_t, spec_candidates,
-         (const uint32_t *base, const float *w, int64_t n, const double *mass, int64_t from, int64_t to, double limit,
+         (const uint32_t *base, const float *w, int64_t n, const double *bound, int64_t from, int64_t to, double limit,
           int32_t *ids),
-         (base, w, n, mass, from, to, limit, ids))
+         (base, w, n, bound, from, to, limit, ids))

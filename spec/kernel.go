@@ -23,9 +23,9 @@ type kernel interface {
 	// overlaps returns the sums of min(p, q) and of min(p, c q).
 	overlaps(p, q *Dist, c float64) (one, scaled float64)
 	// candidates lists tokens of the blocks from .. to-1, ascending: all whose
-	// E(x)/w(x) may be at most limit, and perhaps some more. mass is the sum of w
-	// over each block. It returns their number.
-	candidates(n Noise, w []float32, mass []float64, from, to int, limit float64, ids []int32) int
+	// E(x)/w(x) may be at most limit, and perhaps some more. No w of a block
+	// exceeds its bound, which is 0 where all are. It returns their number.
+	candidates(n Noise, w []float32, bound []float64, from, to int, limit float64, ids []int32) int
 }
 
 // truncation is what is left of a distribution, in this order.

@@ -33,5 +33,5 @@ double spec_overlaps(const float *p, double p_sum, const float *q, double q_sum,
 
 // spec_candidates lists the tokens of blocks from .. to-1 that may win a race
 // with the noise of base; see candidates in kernel.go.
-int64_t spec_candidates(const uint32_t *base, const float *w, int64_t n, const double *mass, int64_t from, int64_t to,
+int64_t spec_candidates(const uint32_t *base, const float *w, int64_t n, const double *bound, int64_t from, int64_t to,
                         double limit, int32_t *ids);

@@ -149,6 +149,22 @@ func TestLoopHasTheTargetsLaw(t *testing.T) {
 	}
 }
 
+// TestTrimmedDraftHasTheTargetsLaw: a draft that cannot propose some tokens leaves
+// the target's law as it is, though the target gives them probability.
+func TestTrimmedDraftHasTheTargetsLaw(t *testing.T) {
+	for rule, names := range map[string][]string{"rejection": {"plain", "temperature", "top-k", "top-p", "penalties", "greedy"}, "match": {"plain"}} {
+		for _, name := range names {
+			for _, only := range [][]int32{{2}, {0, 3}, {1, 2, 4}} {
+				t.Run(fmt.Sprint(rule, "/", name, only), func(t *testing.T) {
+					b := newBench(t, samplings[name], rule, 5, 2)
+					b.p.Only = only
+					compare(t, spectest.Law(b.loop), b.target())
+				})
+			}
+		}
+	}
+}
+
 // lossy is the law of one loop under a rule that accepts x with chance
 // accept(p, q), worked out from the definition.
 func (b *bench) lossy(accept func(p, q *spec.Dist, x int32) float64) map[string]float64 {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -66,6 +67,23 @@ func (t *NGram) Size() int {
 		n += len(l.tokens)
 	}
 	return n
+}
+
+// Frequent lists the n tokens that were seen most often, the most frequent first;
+// of equally frequent ones, and behind those that were seen, those with the
+// smallest ids come first, which vocabularies made by merging give to what is
+// frequent.
+func (t *NGram) Frequent(n int) []int32 {
+	seen := make([]uint32, t.vocab)
+	for i, x := range t.levels[0].tokens {
+		seen[x] = t.levels[0].counts[i]
+	}
+	all := make([]int32, t.vocab)
+	for i := range all {
+		all[i] = int32(i)
+	}
+	slices.SortStableFunc(all, func(a, b int32) int { return cmp.Compare(seen[b], seen[a]) })
+	return all[:min(n, t.vocab)]
 }
 
 // Digest is what the table's file ends in: equal digests mean equal tables.

@@ -71,7 +71,35 @@ func (l *level) appendNodes(dst []byte, from, to uint32) []byte {
 // logits and the tokenizer of this digest. Its errors wrap [ErrNGram] and say
 // what to do.
 func ParseNGram(data []byte, vocab int, tokenizer Digest) (*NGram, error) {
-	const again = "train it again with submit ngram"
+	return parseNGram(data, func(t *NGram) error {
+		switch {
+		case t.vocab != vocab:
+			return fmt.Errorf("%w: it is over a vocabulary of %d tokens, the target's has %d; %s for this target", ErrNGram, t.vocab, vocab, again)
+		case t.tokenizer != tokenizer:
+			return fmt.Errorf("%w: it was trained with another tokenizer (%.12s, the target's is %.12s); %s for this target", ErrNGram, t.tokenizer, tokenizer, again)
+		}
+		return nil
+	})
+}
+
+// ParseCounts is ParseNGram for who wants to know which tokens are frequent, of
+// whatever vocabulary.
+func ParseCounts(data []byte) (*NGram, error) {
+	return parseNGram(data, func(t *NGram) error {
+		if t.vocab > maxVocab {
+			return fmt.Errorf("%w: it is over a vocabulary of %d tokens; %s", ErrNGram, t.vocab, again)
+		}
+		return nil
+	})
+}
+
+const (
+	again    = "train it again with submit ngram"
+	maxVocab = 1 << 24
+)
+
+// parseNGram reads a table whose head check accepts.
+func parseNGram(data []byte, check func(*NGram) error) (*NGram, error) {
 	if !bytes.HasPrefix(data, []byte(ngramMagic)) {
 		return nil, fmt.Errorf("%w: not an n-gram table; name a file that submit ngram wrote", ErrNGram)
 	}
@@ -89,12 +117,13 @@ func ParseNGram(data []byte, vocab int, tokenizer Digest) (*NGram, error) {
 		return nil, fmt.Errorf("%w: it is of version %d, this draftmill reads %d; %s", ErrNGram, version, ngramVersion, again)
 	case r.bad || order < 1 || order > MaxOrder:
 		return nil, fmt.Errorf("%w: the file is malformed; %s", ErrNGram, again)
-	case size != uint64(vocab):
-		return nil, fmt.Errorf("%w: it is over a vocabulary of %d tokens, the target's has %d; %s for this target", ErrNGram, size, vocab, again)
-	case t.tokenizer != tokenizer:
-		return nil, fmt.Errorf("%w: it was trained with another tokenizer (%.12s, the target's is %.12s); %s for this target", ErrNGram, t.tokenizer, tokenizer, again)
 	}
-	t.vocab, t.levels = vocab, make([]level, order)
+	t.vocab = int(min(size, math.MaxInt32))
+	if err := check(t); err != nil {
+		return nil, err
+	}
+	vocab := t.vocab
+	t.levels = make([]level, order)
 	r.nodes(&t.levels[0], vocab)
 	for n := range t.levels[1:] {
 		above, l := &t.levels[n], &t.levels[n+1]

@@ -71,11 +71,11 @@ func (k plain) overlaps(p, q *Dist, c float64) (one, scaled float64) {
 }
 
 // candidates bounds E(x) by the uniform behind its group's smallest number,
-// which -log(1 - u) is not below, and the group's mass by the block's.
-func (plain) candidates(n Noise, w []float32, mass []float64, from, to int, limit float64, ids []int32) int {
+// which -log(1 - u) is not below, and its weights by the block's bound.
+func (plain) candidates(n Noise, w []float32, bound []float64, from, to int, limit float64, ids []int32) int {
 	found := 0
 	for g := from * blockLen / noiseGroup; g < to*blockLen/noiseGroup; g++ {
-		m := mass[g*noiseGroup/blockLen]
+		m := bound[g*noiseGroup/blockLen]
 		if m <= 0 || g*noiseGroup >= len(w) {
 			continue
 		}

@@ -23,21 +23,21 @@ func (d *Dist) Race(n Noise) (x int32, gap float64) {
 // numbers have to be made.
 func (d *Dist) race(k kernel, n Noise, runnerUp bool) racer {
 	r := racer{noise: n, runnerUp: runnerUp, group: -1, x: -1, best: math.Inf(1), second: math.Inf(1)}
-	mass := d.masses()
+	bound := d.bounds()
 	heaviest := 0
-	for b, m := range mass {
-		if m > mass[heaviest] {
+	for b, m := range bound {
+		if m > bound[heaviest] {
 			heaviest = b
 		}
 	}
 	d.keys = grow(d.keys, len(d.W))
-	if len(mass) == 1 {
+	if len(bound) == 1 {
 		k = plain{} // a call into C would take longer
 	}
-	r.run(k, d, mass, heaviest, heaviest+1)
-	for _, side := range [][2]int{{0, heaviest}, {heaviest + 1, len(mass)}} {
+	r.run(k, d, bound, heaviest, heaviest+1)
+	for _, side := range [][2]int{{0, heaviest}, {heaviest + 1, len(bound)}} {
 		for from, n := side[0], 1; from < side[1]; from, n = from+n, 2*n {
-			r.run(k, d, mass, from, min(from+n, side[1]))
+			r.run(k, d, bound, from, min(from+n, side[1]))
 		}
 	}
 	return r
@@ -47,8 +47,9 @@ func (d *Dist) race(k kernel, n Noise, runnerUp bool) racer {
 // tokens.
 const raceSlack = 1 + 1e-6
 
-// masses returns the sums of W over blocks of blockLen.
-func (d *Dist) masses() []float64 {
+// bounds returns what no weight of a block of blockLen exceeds: its largest one,
+// or their sum where that is at hand.
+func (d *Dist) bounds() []float64 {
 	if d.form == blocked {
 		return d.blocks
 	}
@@ -56,16 +57,16 @@ func (d *Dist) masses() []float64 {
 	clear(d.spare)
 	if d.form == sparse {
 		for i := 0; i < len(d.ids); {
-			b, sum := d.ids[i]/blockLen, 0.0
-			for ; i < len(d.ids) && d.ids[i]/blockLen == b; i++ {
-				sum += float64(d.W[d.ids[i]])
+			b, most := d.ids[i]/blockLen, uint32(0)
+			for end := (b + 1) * blockLen; i < len(d.ids) && d.ids[i] < end; i++ {
+				most = max(most, math.Float32bits(d.W[d.ids[i]])) // of positive numbers, in the order of the numbers
 			}
-			d.spare[b] = sum
+			d.spare[b] = float64(math.Float32frombits(most))
 		}
 		return d.spare
 	}
 	for x, w := range d.W {
-		d.spare[x/blockLen] += float64(w)
+		d.spare[x/blockLen] = max(d.spare[x/blockLen], float64(w))
 	}
 	return d.spare
 }
@@ -91,9 +92,9 @@ func (r *racer) limit() float64 {
 }
 
 // run lets the tokens of some blocks run.
-func (r *racer) run(k kernel, d *Dist, mass []float64, from, to int) {
+func (r *racer) run(k kernel, d *Dist, bound []float64, from, to int) {
 	ids := d.keys
-	for _, x := range ids[:k.candidates(r.noise, d.W, mass, from, to, min(r.limit(), 1e200), ids)] {
+	for _, x := range ids[:k.candidates(r.noise, d.W, bound, from, to, min(r.limit(), 1e200), ids)] {
 		r.enter(x, float64(d.W[x]))
 	}
 }

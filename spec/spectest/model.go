@@ -2,7 +2,9 @@ package spectest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/draftmill/draftmill/spec"
 )
@@ -13,6 +15,7 @@ import (
 type Model struct {
 	Vocab int
 	Seed  uint64
+	Only  []int32 // tokens that it knows, of a trimmed draft; the others' logits are -Inf. nil: all
 
 	known map[string][]float32
 }
@@ -31,6 +34,11 @@ func (m *Model) Logits(prefix []int32) []float32 {
 	row := make([]float32, m.Vocab)
 	for i := range row {
 		row[i] = float32(r.NormFloat64())
+	}
+	for i := range row {
+		if m.Only != nil && !slices.Contains(m.Only, int32(i)) {
+			row[i] = float32(math.Inf(-1))
+		}
 	}
 	if m.known == nil {
 		m.known = map[string][]float32{}
