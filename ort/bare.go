@@ -32,6 +32,12 @@ func (m *Model) barePass(sequences, past, tokens, n int) (time.Duration, error) 
 		return 0, err
 	}
 	defer d.Close()
+	input := 0
+	if m.bundle.Encoder != nil {
+		if input = past / 2; input < 1 {
+			return 0, fmt.Errorf("%d tokens of past are too few for an encoder-decoder model", past)
+		}
+	}
 	spans := make([]Span, sequences)
 	for i := range spans {
 		slot, err := d.Alloc()
@@ -40,11 +46,11 @@ func (m *Model) barePass(sequences, past, tokens, n int) (time.Duration, error) 
 		}
 		text := selfTestTokens(i+past+tokens, d.Vocab())[i:]
 		if past > 0 {
-			if _, err := d.Forward(context.Background(), []Span{{Slot: slot, Tokens: text[:past]}}); err != nil {
+			if _, err := d.Forward(context.Background(), []Span{{Slot: slot, Tokens: text[:past], Input: input}}); err != nil {
 				return 0, err
 			}
 		}
-		spans[i] = Span{Slot: slot, Past: past, Tokens: text[past:], Rows: tokens}
+		spans[i] = Span{Slot: slot, Past: past, Tokens: text[past:], Rows: tokens, Input: input}
 	}
 	// What this binds stays bound.
 	if _, err := d.Forward(context.Background(), spans); err != nil {

@@ -93,3 +93,32 @@ func BenchmarkCompany(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPair measures bare passes of two models in turns, such as one that was
+// imported and one of another exporter: ORT_BENCH_MODEL and ORT_BENCH_OTHER name
+// their folders. Each metric is the least of its times; the last is the first
+// model's time over the other's.
+func BenchmarkPair(b *testing.B) {
+	dirs := []string{os.Getenv("ORT_BENCH_MODEL"), os.Getenv("ORT_BENCH_OTHER")}
+	if dirs[0] == "" || dirs[1] == "" {
+		b.Skip("ORT_BENCH_MODEL and ORT_BENCH_OTHER name the models")
+	}
+	models := []*Model{loadT(b, dirs[0], Options{Context: 512}), loadT(b, dirs[1], Options{Context: 512})}
+	for _, s := range []int{1, 5} {
+		b.Run(fmt.Sprintf("S=%d", s), func(b *testing.B) {
+			least := [2]time.Duration{1 << 62, 1 << 62}
+			for b.Loop() {
+				for i, m := range models {
+					mean, err := m.BarePass(1, 100, s, 5)
+					if err != nil {
+						b.Fatal(err)
+					}
+					least[i] = min(least[i], mean)
+				}
+			}
+			b.ReportMetric(float64(least[0].Microseconds())/1e3, "model-ms")
+			b.ReportMetric(float64(least[1].Microseconds())/1e3, "other-ms")
+			b.ReportMetric(float64(least[0])/float64(least[1]), "ratio")
+		})
+	}
+}

@@ -18,7 +18,7 @@ import (
 // loaded. It is immutable.
 type Bundle struct {
 	Dir       string
-	Model     string // path of the ONNX file
+	Model     string // path of the ONNX file; of an encoder-decoder model, the decoder's
 	Tokenizer string // path of tokenizer.json
 	Family    string // the architecture's name in the configuration ("llama"), informative
 
@@ -30,6 +30,9 @@ type Bundle struct {
 	HeadSize int
 	EOS      []int32 // ids that end a text; may be empty
 	BOS      int32   // id that begins a text, -1 for none
+
+	// Encoder is nil for a decoder-only model.
+	Encoder *Encoder
 
 	// Digest is the SHA-256, in hex, over the names and SHA-256 digests of the
 	// model, its external data and tokenizer.json: equal digests mean equal
@@ -58,8 +61,11 @@ func (b *Bundle) CacheBytesPerToken() int {
 // growing cache is there twice, as the past and the present of a step.
 func (b *Bundle) CacheBytes(tokens int) int {
 	n := b.CacheBytesPerToken() * tokens
-	if b.Contract == graph.Growing {
+	switch b.Contract {
+	case graph.Growing:
 		n *= 2
+	case graph.Crossed: // half of the tokens are the input, whose cache does not grow
+		n += n / 2
 	}
 	return n
 }
@@ -104,29 +110,63 @@ func openBundle(dir string, p Progress) (*Bundle, error) {
 	}
 
 	b := &Bundle{Dir: dir, Family: c.family, EOS: c.eos, BOS: c.bos, Context: c.context}
-	if b.Model, err = findModel(dir, c.files); err != nil {
-		return nil, err
-	}
 	b.Tokenizer = filepath.Join(dir, "tokenizer.json")
 	if _, err := os.Stat(b.Tokenizer); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", reason(err))
 	}
-	model, err := graph.Read(b.Model)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
+	read := b.readDecoder
+	if encoder, err := findModel(dir, encoderFiles); err == nil {
+		b.Encoder = &Encoder{Model: encoder}
+		read = b.readCrossed
 	}
-	g := graph.Describe(model, filepath.Base(b.Model))
+	external, err := read(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.merge(c); err != nil {
+		return nil, err
+	}
+	if err := b.digest(external, p); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// readDecoder finds and reads the graph of a decoder-only model. It returns the
+// paths of its external data.
+func (b *Bundle) readDecoder(c *modelConfig) (external []string, err error) {
+	if b.Model, err = findModel(b.Dir, c.files); err != nil {
+		return nil, err
+	}
+	g, err := describe(b.Model)
+	if err != nil {
+		return nil, err
+	}
 	if b.layout, err = graph.ReadLayout(g); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}
 	b.tolerance = rounding(b.layout, g)
-	if err := b.merge(c); err != nil {
-		return nil, err
+	return externalPaths(b.Model, g)
+}
+
+// describe sums up the graph in a file.
+func describe(path string) (*graph.Summary, error) {
+	m, err := graph.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
-	if err := b.digest(g.External, p); err != nil {
-		return nil, err
+	return graph.Describe(m, filepath.Base(path)), nil
+}
+
+// externalPaths are the paths of a model's external data.
+func externalPaths(model string, g *graph.Summary) (paths []string, err error) {
+	for _, location := range g.External {
+		if !filepath.IsLocal(location) {
+			return nil, fmt.Errorf("%s: external data %q leads out of the folder", filepath.Base(model), location)
+		}
+		paths = append(paths, filepath.Join(filepath.Dir(model), location))
 	}
-	return b, nil
+	return paths, nil
 }
 
 // merge joins what the graph fixes with what only the configuration says, and
@@ -165,7 +205,7 @@ func (b *Bundle) merge(c *modelConfig) error {
 	if bytes := float64(b.CacheBytesPerToken()) * float64(b.Context); max(b.Vocab, b.Context, b.KVHeads, b.HeadSize) > 1<<24 || bytes > 1<<50 {
 		return fmt.Errorf("%s: context %d, %d KV heads of size %d and vocabulary %d cannot be true", c.source, b.Context, b.KVHeads, b.HeadSize, b.Vocab)
 	}
-	for _, id := range append([]int32{b.BOS}, b.EOS...) {
+	for _, id := range slices.Concat([]int32{b.BOS}, b.EOS, c.start) {
 		if int(id) >= b.Vocab || id < -1 {
 			return fmt.Errorf("%s: token id %d is outside the vocabulary of %d", c.source, id, b.Vocab)
 		}
@@ -186,16 +226,17 @@ func findModel(dir string, files []string) (string, error) {
 	return "", fmt.Errorf("no %s inside", files[0])
 }
 
-// digest hashes the model, its external data and tokenizer.json.
+// digest hashes the model's files, their external data and tokenizer.json.
 func (b *Bundle) digest(external []string, p Progress) (err error) {
-	paths := []string{b.Model, b.Tokenizer}
-	for _, location := range external {
-		if !filepath.IsLocal(location) {
-			return fmt.Errorf("%s: external data %q leads out of the folder", filepath.Base(b.Model), location)
+	paths := slices.Concat(external, []string{b.Model, b.Tokenizer})
+	if e := b.Encoder; e != nil {
+		paths = append(paths, e.Model)
+		if e.Next != "" {
+			paths = append(paths, e.Next)
 		}
-		paths = append(paths, filepath.Join(filepath.Dir(b.Model), location))
 	}
 	slices.Sort(paths)
+	paths = slices.Compact(paths)
 	for _, path := range paths {
 		name, err := filepath.Rel(b.Dir, path)
 		if err != nil {

@@ -3,6 +3,7 @@ package ort
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/draftmill/draftmill/ort/graph"
 	"github.com/draftmill/draftmill/ort/graph/onnxpb"
@@ -42,6 +43,19 @@ func (b *Bundle) Details() (*Details, error) {
 	}
 	w := graph.Weigh(m.Graph)
 	d.Weights, d.Quantization, d.Parameters = w.Types, w.Quantization, w.Parameters
+	if b.Encoder != nil {
+		if m, err = graph.Read(b.Encoder.Model); err != nil {
+			return nil, fmt.Errorf("model folder %s: %s: %w", b.Dir, filepath.Base(b.Encoder.Model), reason(err))
+		}
+		w = graph.Weigh(m.Graph)
+		d.Parameters += w.Parameters
+		for _, t := range w.Types {
+			if !slices.Contains(d.Weights, t) {
+				d.Weights = append(d.Weights, t)
+			}
+		}
+		d.Mask, d.Ragged = b.layout.Cross.EncoderMask, errCrossed
+	}
 	return d, nil
 }
 

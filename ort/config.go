@@ -20,7 +20,8 @@ type modelConfig struct {
 	headSize int
 	eos      []int32
 	bos      int32
-	source   string // the file that says it, for errors
+	start    []int32 // of an encoder-decoder model: what its decoder begins with
+	source   string  // the file that says it, for errors
 }
 
 // tokenIDs reads an id, a list of ids, or null.
@@ -98,8 +99,10 @@ func readGenAI(dir string) (*modelConfig, error) {
 
 func readOptimum(dir string) (*modelConfig, error) {
 	type generation struct {
-		BOS tokenIDs `json:"bos_token_id"`
-		EOS tokenIDs `json:"eos_token_id"`
+		BOS    tokenIDs `json:"bos_token_id"`
+		EOS    tokenIDs `json:"eos_token_id"`
+		Start  tokenIDs `json:"decoder_start_token_id"` // of encoder-decoder models
+		Forced tokenIDs `json:"forced_bos_token_id"`    // the first token behind Start, whatever the logits
 	}
 	var f struct {
 		generation
@@ -128,6 +131,7 @@ func readOptimum(dir string) (*modelConfig, error) {
 		family: f.Type, files: []string{"model.onnx", "onnx/model.onnx"}, vocab: f.Vocab,
 		context: max(f.Positions, f.NPos), layers: max(f.Layers, f.NLayer),
 		kvHeads: f.KVHeads, headSize: f.HeadDim, eos: g.EOS, bos: g.BOS.first(), source: "config.json",
+		start: append(g.Start[:len(g.Start):len(g.Start)], g.Forced...),
 	}
 	heads, hidden := max(f.Heads, f.NHead), max(f.Hidden, f.NEmbd)
 	if c.kvHeads == 0 {

@@ -33,7 +33,8 @@ type Span = struct {
 	Slot   int
 	Past   int
 	Tokens []int32
-	Rows   int // 0 to len(Tokens)
+	Rows   int // 0 to len(Tokens); of tokens behind the input only
+	Input  int // the sequence's first tokens that an encoder reads, see Encoder; a decoder-only model does not look at it
 }
 
 // Decoder runs a model over KV caches of its own. It is used by one goroutine
@@ -103,9 +104,12 @@ func (m *Model) newDecoder(cacheBytes int) (*Decoder, error) {
 	var err error
 	if d.options, err = yort.NewRunOptions(); err == nil {
 		d.cancel.options = d.options
-		if m.session.ragged != nil {
+		switch {
+		case m.session.ragged != nil:
 			d.caches, err = newPaged(m, d.options, cacheBytes)
-		} else {
+		case m.bundle.Encoder != nil:
+			d.caches, err = newCrossed(m, d.options)
+		default:
 			d.caches, err = newSolo(m, d.options)
 		}
 	}

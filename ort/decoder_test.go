@@ -27,6 +27,7 @@ var _ interface {
 		Slot, Past int
 		Tokens     []int32
 		Rows       int
+		Input      int
 	}) ([]float32, error)
 	Close() error
 } = (*Decoder)(nil)

@@ -143,6 +143,8 @@ func (d *device) fits(b *Bundle) error {
 	switch {
 	case d.onCPU():
 		return nil
+	case b.Encoder != nil:
+		return fmt.Errorf("device %s: encoder-decoder models run on the CPU only: use device cpu", d.name)
 	case d.kind == cudaDevice && l.Contract == graph.GQA && l.Cache == graph.Float32:
 		return fmt.Errorf("device %s: GroupQueryAttention runs in float16 and bfloat16 there, and this graph's is float32: export it in float16 or bfloat16, or use device cpu or webgpu", d.name)
 	case b.HeadSize*l.Cache.Size()%moveWord != 0:

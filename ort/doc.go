@@ -1,4 +1,4 @@
-// Package ort runs decoder-only language models with ONNX Runtime: bundles
+// Package ort runs language models with ONNX Runtime: bundles
 // (a folder with an exported model), sessions, and KV caches that can be rolled
 // back, which is what speculative sampling asks of an engine.
 //
@@ -41,6 +41,12 @@
 // configured. As it is, a GQA graph (onnxruntime-genai's model builder) appends to
 // one buffer of full length in place (gqa.go), and a growing graph (Optimum's
 // text-generation-with-past) returns a longer copy (growing.go).
+//
+// An encoder-decoder model (T5, BART, Marian; Optimum's
+// text2text-generation-with-past) is an encoder and a decoder, in one graph or in
+// two (bundle_crossed.go). Span.Input says how many of a sequence's first tokens are
+// the input. The encoder reads them once; sequences that share them share its states
+// and what the decoder makes of those (crossed.go). It runs on the CPU, as exported.
 //
 // # Devices
 //

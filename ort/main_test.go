@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(loadChild); dir != "" {
 		os.Exit(runLoadChild(dir))
 	}
+	if text := os.Getenv(damagedChild); text != "" {
+		os.Exit(runDamagedChild(text))
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
+
+	"github.com/draftmill/draftmill/ort/sigbus"
 )
 
 // apiVersion is the version of the C API that yalue/onnxruntime_go was compiled
@@ -67,7 +69,7 @@ func Init(path string) error {
 		return fmt.Errorf("load onnx runtime %s: %w", path, err)
 	}
 	r.path, r.version, r.c = path, C.GoString(cversion), c
-	return nil
+	return sigbus.Explain() // models are mapped from now on
 }
 
 // Version is the loaded library's version ("1.30.0"), empty before Init.

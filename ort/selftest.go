@@ -32,7 +32,11 @@ func (m *Model) SelfTest(n int) error {
 
 func (m *Model) selfTest(n int) error {
 	prefix := min(16, m.context-n)
-	if n < 1 || prefix < 1 {
+	input := 0 // tokens that an encoder reads
+	if m.bundle.Encoder != nil {
+		input = prefix / 2
+	}
+	if n < 1 || prefix < 1 || m.bundle.Encoder != nil && (input < 1 || n+prefix-input > m.bundle.Encoder.Most) {
 		return fmt.Errorf("%d tokens at once do not fit into a context of %d", n, m.context)
 	}
 	d, err := m.NewDecoder(0)
@@ -47,7 +51,12 @@ func (m *Model) selfTest(n int) error {
 			return err
 		}
 	}
-	forward := func(spans ...Span) ([]float32, error) { return d.Forward(context.Background(), spans) }
+	forward := func(spans ...Span) ([]float32, error) {
+		for i := range spans {
+			spans[i].Input = min(input, spans[i].Past+len(spans[i].Tokens)-1)
+		}
+		return d.Forward(context.Background(), spans)
+	}
 	tokens := selfTestTokens(prefix+n, m.Vocab())
 	if _, err := forward(Span{Slot: slots[0], Tokens: tokens[:prefix]}); err != nil {
 		return err
@@ -68,11 +77,23 @@ func (m *Model) selfTest(n int) error {
 		}
 	}
 	other := selfTestTokens(prefix+n+1, m.Vocab())[1:]
-	beside, err := forward(Span{Slot: slots[1], Tokens: other[:prefix], Rows: 1}, scored, Span{Slot: slots[2], Tokens: other[:1], Rows: 1})
+	beside, err := forward(Span{Slot: slots[1], Tokens: other[:prefix], Rows: 1}, scored, Span{Slot: slots[2], Tokens: other[:2], Rows: 1})
 	if err != nil {
 		return err
 	}
-	return m.agree(together, beside[m.Vocab():][:n*m.Vocab()], fmt.Sprintf("%d tokens scored, taken back and scored again beside other sequences", n))
+	err = m.agree(together, beside[m.Vocab():][:n*m.Vocab()], fmt.Sprintf("%d tokens scored, taken back and scored again beside other sequences", n))
+	if err != nil || input == 0 {
+		return err
+	}
+	// Samples of one input share what was made of it.
+	if err := d.Share(slots[1], slots[0], input); err != nil {
+		return err
+	}
+	shared, err := forward(Span{Slot: slots[1], Past: input, Tokens: tokens[input:], Rows: n})
+	if err != nil {
+		return err
+	}
+	return m.agree(together, shared, fmt.Sprintf("%d tokens scored by a sequence that shares its input", n))
 }
 
 // agree compares logits of the same tokens.
@@ -109,11 +130,15 @@ func selfTestTokens(n, vocab int) []int32 {
 }
 
 // distance is the largest difference between two lists of logits over the range
-// of the first; NaN where either has one.
+// of the first; NaN where either has one. -Inf, of tokens that a trimmed head does
+// not score, is no number of the range, and differs from all but itself.
 func distance(a, b []float32) float64 {
 	lo, hi, off := math.Inf(1), math.Inf(-1), 0.0
 	for i := range a {
 		x, y := float64(a[i]), float64(b[i])
+		if x == y && math.IsInf(x, -1) {
+			continue
+		}
 		lo, hi, off = min(lo, x), max(hi, x), max(off, math.Abs(x-y))
 	}
 	return off / max(hi-lo, math.SmallestNonzeroFloat32)

@@ -7,9 +7,9 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"unsafe"
 
+	yort "github.com/yalue/onnxruntime_go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/draftmill/draftmill/ort/graph"
@@ -24,6 +24,8 @@ type session struct {
 	runtime  *C.dm_runtime
 	device   *device
 	session  unsafe.Pointer // OrtSession
+	encoder  unsafe.Pointer // of an encoder-decoder model: the encoder's
+	next     unsafe.Pointer // of one whose decoder is two graphs: that of runs with a past
 	ragged   *graph.Ragged  // nil: one sequence a run
 	why      error          // why it is nil
 	inexact  bool           // ragged, but some matrices are ONNX Runtime's, whose last bits depend on the number of rows
@@ -45,37 +47,76 @@ func newSession(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *session, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, options.Destroy()) }()
-	if err := s.rewrite(b, o); err != nil {
+	if b.Encoder != nil {
+		s.why = errCrossed
+		return s, s.openCrossed(b, options)
+	}
+	model, dir, err := readLinked(b.Model)
+	if err != nil {
 		return nil, err
 	}
-	if s.ragged == nil {
-		path := C.CString(b.Model)
-		defer C.free(unsafe.Pointer(path))
-		if err := goError(C.dm_session_open(rt, path, rawSessionOptions(options), &s.session)); err != nil {
+	if err := s.rewrite(model, dir, o); err != nil {
+		return nil, err
+	}
+	if s.ragged == nil { // as it is, whatever was tried with it
+		if s.session, err = openFile(rt, b.Model, options); err != nil {
 			return nil, d.explain(err)
 		}
 		return s, d.runs(s.session, b.layout.Past)
 	}
-	model, err := proto.Marshal(s.ragged.Model)
-	if err != nil {
-		return nil, err
-	}
-	if err := options.AddSessionConfigEntry("session.model_external_initializers_file_folder_path", filepath.Dir(b.Model)); err != nil {
-		return nil, err
-	}
+	model, s.ragged.Model = s.ragged.Model, nil
 	if err := useOperators(rt, rawSessionOptions(options)); err != nil {
 		return nil, err
 	}
-	if err := goError(C.dm_session_new(rt, unsafe.Pointer(&model[0]), C.size_t(len(model)), rawSessionOptions(options), &s.session)); err != nil {
-		return nil, err
-	}
-	s.ragged.Model = nil
-	return s, nil
+	s.session, err = openModel(rt, model, dir, options)
+	return s, err
 }
 
-// rewrite makes the graph of ragged passes where that can be, and packs its
-// matrices.
-func (s *session) rewrite(b *Bundle, o Options) error {
+// openCrossed makes sessions of the graphs of an encoder-decoder model.
+func (s *session) openCrossed(b *Bundle, options *yort.SessionOptions) (err error) {
+	if s.session, err = openFile(s.runtime, b.Model, options); err != nil {
+		return err
+	}
+	if b.Encoder.Next != "" {
+		if s.next, err = openFile(s.runtime, b.Encoder.Next, options); err != nil {
+			return err
+		}
+	}
+	s.encoder, err = openFile(s.runtime, b.Encoder.Model, options)
+	return err
+}
+
+// openFile makes a session of the graph in a file, as it is.
+func openFile(rt *C.dm_runtime, path string, options *yort.SessionOptions) (session unsafe.Pointer, err error) {
+	if isLink(path) {
+		model, dir, err := readLinked(path)
+		if err != nil {
+			return nil, err
+		}
+		return openModel(rt, model, dir, options)
+	}
+	cpath := C.CString(path)
+	defer C.free(unsafe.Pointer(cpath))
+	err = goError(C.dm_session_open(rt, cpath, rawSessionOptions(options), &session))
+	return session, err
+}
+
+// openModel makes a session of a model whose external data are in dir.
+func openModel(rt *C.dm_runtime, model *onnxpb.ModelProto, dir string, options *yort.SessionOptions) (session unsafe.Pointer, err error) {
+	data, err := proto.Marshal(model)
+	if err != nil {
+		return nil, err
+	}
+	if err := options.AddSessionConfigEntry("session.model_external_initializers_file_folder_path", dir); err != nil {
+		return nil, err
+	}
+	err = goError(C.dm_session_new(rt, unsafe.Pointer(&data[0]), C.size_t(len(data)), rawSessionOptions(options), &session))
+	return session, err
+}
+
+// rewrite makes the graph of ragged passes of m, whose data are in dir, where that
+// can be, and packs its matrices.
+func (s *session) rewrite(m *onnxpb.ModelProto, dir string, o Options) (err error) {
 	if o.AsExported {
 		s.why = errors.New("the graph runs as it was exported")
 		return nil
@@ -84,14 +125,10 @@ func (s *session) rewrite(b *Bundle, o Options) error {
 		s.why = fmt.Errorf("device %s runs the graph as it is", s.device.name)
 		return nil
 	}
-	m, err := graph.Read(b.Model)
-	if err != nil {
-		return err
-	}
 	if s.ragged, s.why = newRagged(m, func(*graph.Matrix) { s.inexact = true }); s.why != nil {
 		return nil
 	}
-	if s.matrices, err = packMatrices(filepath.Dir(b.Model), s.ragged.Matrices, o.Threads); err != nil {
+	if s.matrices, err = packMatrices(dir, s.ragged.Matrices, o.Threads); err != nil {
 		return err
 	}
 	s.ragged.Bind(s.matrices.address, o.Threads)
@@ -112,9 +149,11 @@ func newRagged(m *onnxpb.ModelProto, left func(*graph.Matrix)) (*graph.Ragged, e
 
 // free ends the session and then what it computes with.
 func (s *session) free() error {
-	if s.session != nil {
-		C.dm_session_free(s.runtime, s.session)
-		s.session = nil
+	for _, p := range []*unsafe.Pointer{&s.session, &s.encoder, &s.next} {
+		if *p != nil {
+			C.dm_session_free(s.runtime, *p)
+			*p = nil
+		}
 	}
 	if s.matrices != nil {
 		s.matrices.free()

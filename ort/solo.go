@@ -149,7 +149,7 @@ func (s *solo) forward(spans []Span, rows int) ([]float32, error) {
 			if err := s.feed(span.Slot, span.Past+from, span.Tokens[from:to]); err != nil {
 				return nil, err
 			}
-			s.keep(to-from-wanted, wanted, view[float32](&s.logits, 4*at*vocab, wanted*vocab))
+			keepRows(view[float32](&s.logits, 4*at*vocab, wanted*vocab), &s.raw, to-from-wanted, vocab, s.model.bundle.layout.Logits)
 			at += wanted
 			from = to
 		}
@@ -188,17 +188,15 @@ func (s *solo) feed(slot, past int, tokens []int32) error {
 	return nil
 }
 
-// keep copies rows of the last run's logits, from row first on.
-func (s *solo) keep(first, rows int, to []float32) {
-	if rows == 0 {
-		return
+// keepRows copies rows of a run's logits, from row first on, until to is full.
+func keepRows(to []float32, raw *block, first, vocab int, t graph.ElementType) {
+	switch {
+	case len(to) == 0:
+	case t == graph.Float32:
+		copy(to, view[float32](raw, 4*first*vocab, len(to)))
+	default:
+		widen(unsafe.Pointer(&to[0]), raw.at(first*vocab*t.Size()), len(to), t)
 	}
-	vocab, t := s.model.Vocab(), s.model.bundle.layout.Logits
-	if t == graph.Float32 {
-		copy(to, view[float32](&s.raw, 4*first*vocab, rows*vocab))
-		return
-	}
-	widen(unsafe.Pointer(&to[0]), s.raw.at(first*vocab*t.Size()), rows*vocab, t)
 }
 
 func (s *soloSlot) free(rt *C.dm_runtime) {

@@ -16,6 +16,7 @@ import (
 type views struct {
 	memory block
 	names  []*C.char
+	all    []C.dm_view
 	left   []C.dm_view
 }
 
@@ -24,8 +25,9 @@ func newViews(rt *C.dm_runtime, n int) (v views, err error) {
 	if v.memory, err = newBlock(rt, nil, n*C.sizeof_dm_view); err != nil {
 		return v, err
 	}
-	v.left = view[C.dm_view](&v.memory, 0, n)
-	clear(v.left)
+	v.all = view[C.dm_view](&v.memory, 0, n)
+	clear(v.all)
+	v.left = v.all
 	return v, nil
 }
 
@@ -41,11 +43,17 @@ func (v *views) name(names []string, t graph.ElementType) []C.dm_view {
 	return taken
 }
 
+// since are the views that were named from that one on.
+func (v *views) since(first *C.dm_view) []C.dm_view {
+	at := int(uintptr(unsafe.Pointer(first))-uintptr(unsafe.Pointer(&v.all[0]))) / C.sizeof_dm_view
+	return v.all[at : len(v.all)-len(v.left)]
+}
+
 func (v *views) free() {
 	for _, name := range v.names {
 		C.free(unsafe.Pointer(name))
 	}
-	v.names, v.left = nil, nil
+	v.names, v.all, v.left = nil, nil, nil
 	v.memory.free()
 }
 

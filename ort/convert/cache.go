@@ -9,8 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // version counts the ways in which this package has made graphs; what an older
@@ -47,18 +48,25 @@ func Cached(ctx context.Context, src string, o Options, waiting func()) (dir str
 		return "", nil, named(src, err)
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%d %s %s", version, digest, p.settings()))
-	dir = filepath.Join(cache, fmt.Sprintf("%s-%s-%x", baseName(src), p.precision, key[:6]))
+	name := o.Name
+	if name == "" {
+		name = baseName(src)
+	}
+	dir = filepath.Join(cache, fmt.Sprintf("%s-%s-%x", clean(name), p.precision, key[:6]))
 	if complete(dir) {
 		return dir, nil, nil
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", nil, named(src, err)
 	}
-	unlock, err := lock(ctx, dir+".lock", waiting)
-	if err != nil {
+	one := flock.New(dir + ".lock")
+	if locked, err := one.TryLock(); err == nil && !locked && waiting != nil {
+		waiting()
+	}
+	if _, err := one.TryLockContext(ctx, 100*time.Millisecond); err != nil {
 		return "", nil, named(src, err)
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
+	defer func() { err = errors.Join(err, one.Unlock()) }()
 	if complete(dir) {
 		return dir, nil, nil
 	}
@@ -73,15 +81,20 @@ func complete(dir string) bool {
 	return err == nil
 }
 
-// baseName is a source's name without what would be odd in a file name.
+// baseName is a source's name.
 func baseName(src string) string {
 	if abs, err := filepath.Abs(src); err == nil {
 		src = abs
 	}
-	name := strings.TrimSuffix(filepath.Base(src), filepath.Ext(src))
-	if !strings.EqualFold(filepath.Ext(src), ".gguf") {
-		name = filepath.Base(src)
+	name := filepath.Base(src)
+	if ext := filepath.Ext(name); strings.EqualFold(ext, ".gguf") {
+		name = strings.TrimSuffix(name, ext)
 	}
+	return name
+}
+
+// clean is a name without what would be odd in a file name.
+func clean(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
@@ -130,38 +143,4 @@ func knownDigest(ctx context.Context, cache, src string, progress func(Step)) (s
 		err = os.Rename(temp.Name(), memo)
 	}
 	return digest, err
-}
-
-// lock waits until this process alone holds the lock file at path. The lock
-// ends with the process, however it ends.
-func lock(ctx context.Context, path string, waiting func()) (unlock func() error, err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close())
-		}
-	}()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return f.Close, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		if waiting != nil {
-			waiting()
-			waiting = nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }

@@ -39,21 +39,28 @@ func KindOf(path string) (Kind, error) {
 		}
 		return "", fmt.Errorf("model %s: %w", path, err)
 	}
-	has := func(name string) bool {
-		_, err := os.Stat(filepath.Join(path, name))
-		return err == nil
-	}
 	switch {
 	case !info.IsDir() && strings.EqualFold(filepath.Ext(path), ".gguf"):
 		return GGUF, nil
 	case !info.IsDir():
 		return "", fmt.Errorf("model %s: neither a folder nor a .gguf file", path)
-	case has("genai_config.json") || has("model.onnx") || has("onnx/model.onnx"):
+	}
+	kind, err := kindIn(func(name string) bool {
+		_, err := os.Stat(filepath.Join(path, name))
+		return err == nil
+	})
+	return kind, named(path, err)
+}
+
+// kindIn is the kind of the model in a folder that has some files.
+func kindIn(has func(name string) bool) (Kind, error) {
+	switch {
+	case has("genai_config.json") || has("model.onnx") || has("onnx/model.onnx"), has("encoder_model.onnx") || has("onnx/encoder_model.onnx"):
 		return ONNX, nil
 	case has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json")):
 		return Folder, nil
 	case has("config.json") && has("pytorch_model.bin"):
-		return "", fmt.Errorf("model %s: weights in pytorch_model.bin, which is not supported; save it with safetensors", path)
+		return "", errors.New("weights in pytorch_model.bin, which is not supported; save it with safetensors")
 	}
 	return ONNX, nil // ort says what is missing
 }
@@ -113,15 +120,16 @@ var companions = []string{"tokenizer.json", "tokenizer_config.json", "special_to
 
 // Report is what an import did.
 type Report struct {
-	Source   string // digest, SHA-256 in hex
-	Family   string
-	Settings string
-	Bytes    int64 // written
+	Source   string `json:"source"` // digest, SHA-256 in hex
+	Family   string `json:"family"`
+	Settings string `json:"settings"`
+	Bytes    int64  `json:"bytes"` // written
 	// Kept and Again count the weights by format whose integers were taken over,
 	// and those that were decoded and quantized again.
-	Kept, Again map[string]int
+	Kept  map[string]int `json:"kept"`
+	Again map[string]int `json:"quantized_again"`
 	// Notes are what a user should know of this model.
-	Notes []string
+	Notes []string `json:"notes"`
 }
 
 // Import converts the model at src, a Hugging Face folder or a GGUF file, into

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/draftmill/draftmill/ort/convert/tensor"
@@ -16,6 +17,12 @@ type Options struct {
 	Mixed     bool   // int4 with 8 bits for the head and the first and the last layer
 	// Asymmetric gives each block a zero point beside its scale.
 	Asymmetric bool
+	// Head lists the tokens that the head scores; the others get logits of -Inf,
+	// that is probability zero. It is for drafts (FR-Spec, arXiv 2502.14856):
+	// sampling with one stays lossless, and its head costs less. Ends of sequence
+	// are scored beside them. nil: all tokens.
+	Head []int32
+	Name string // of the folder that Cached makes; empty for the source's
 	// Progress is told how far an import is; nil is told nothing.
 	Progress func(Step)
 
@@ -38,6 +45,7 @@ type plan struct {
 	mixed     bool
 	keepEight bool // Q8_0 stays 8 bits
 	accuracy  int  // MatMulNBits' accuracy_level, 0: none
+	head      []int32
 }
 
 // DefaultPrecision is what a device runs best: the CPU's speed is that of
@@ -51,7 +59,7 @@ func DefaultPrecision(device string) string {
 }
 
 func (o Options) plan() (plan, error) {
-	p := plan{precision: o.Precision, scheme: scheme{block: o.Block, asymmetric: o.Asymmetric}, mixed: o.Mixed}
+	p := plan{precision: o.Precision, scheme: scheme{block: o.Block, asymmetric: o.Asymmetric}, mixed: o.Mixed, head: o.Head}
 	device := o.Device
 	if device == "" {
 		device = "cpu"
@@ -98,6 +106,9 @@ func (o Options) plan() (plan, error) {
 	default:
 		return p, fmt.Errorf("precision %q is not known; fp32, fp16, bf16, int8 and int4 are", o.Precision)
 	}
+	if o.Head != nil && len(o.Head) == 0 {
+		return p, fmt.Errorf("a head for no token")
+	}
 	if o.Mixed && p.precision != "int4" {
 		return p, fmt.Errorf("mixed is int4 with some weights of 8 bits; the precision is %s", p.precision)
 	}
@@ -119,6 +130,9 @@ func (p plan) settings() string {
 		if p.keepEight {
 			s += ", 8 bits kept"
 		}
+	}
+	if p.head != nil {
+		s += fmt.Sprintf(", a head for the tokens of digest %.6x", sha256.Sum256(fmt.Append(nil, p.head)))
 	}
 	return s + map[element]string{float32Type: ", float32 activations", float16Type: ", float16 activations", bfloat16Type: ", bfloat16 activations"}[p.io]
 }

@@ -14,6 +14,8 @@ type weight struct {
 	// columns says that the source stores the matrix turned, [cols, rows], as
 	// GPT-2's checkpoints do. There is one part then.
 	columns bool
+	// pick says which rows of the parts these are; nil: all, in order.
+	pick []int32
 }
 
 // part is some rows of a tensor.
@@ -52,6 +54,11 @@ func (w *weight) slice(from, rows int) (*weight, error) {
 	return &weight{rows: rows, cols: w.cols, parts: []part{p}}, nil
 }
 
+// picked is some rows of w, which is not turned.
+func (w *weight) picked(rows []int32) *weight {
+	return &weight{rows: len(rows), cols: w.cols, parts: w.parts, pick: rows}
+}
+
 // stack puts matrices below each other.
 func stack(ws ...*weight) (*weight, error) {
 	all := &weight{cols: ws[0].cols}
@@ -67,6 +74,9 @@ func stack(ws ...*weight) (*weight, error) {
 
 // at is the part that has a row, and which row of its tensor that is.
 func (w *weight) at(row int) (*part, int) {
+	if w.pick != nil {
+		row = int(w.pick[row])
+	}
 	i := 0
 	for row >= w.parts[i].rows {
 		row -= w.parts[i].rows

@@ -117,7 +117,7 @@ func (b *builder) lookUp(at string, w *weight) string {
 			attributes{"bits": s.bits, "block_size": s.block, "gather_axis": 0, "quantize_axis": 1})
 	case b.o.quantized:
 		return b.node("Gather", at+"/Gather", []string{b.table(name, w, b.o.io), "input_ids"}, nil)
-	case b.tied && b.o.store == b.o.io: // the head's weight is the only copy
+	case b.tied && b.o.head == nil && b.o.store == b.o.io: // the head's weight is the only copy
 		flat := b.node("Transpose", at+"/Transpose", []string{b.turned("lm_head.MatMul.weight", w)}, attributes{"perm": []int64{1, 0}})
 		return b.node("Gather", at+"/Gather", []string{flat, "input_ids"}, nil)
 	}
@@ -141,10 +141,15 @@ func (b *builder) head(x string) error {
 		return err
 	}
 	out := "logits"
-	if b.logitCap > 0 || bias != nil {
+	if b.logitCap > 0 || bias != nil || b.o.head != nil {
 		out = at + "/MatMul/output_0"
 	}
-	if b.tied && !b.o.quantized && b.o.store != b.o.io { // the embeddings, widened and turned when the model is loaded
+	if b.o.head != nil {
+		if w, bias, err = b.trimmed(w, bias); err != nil {
+			return err
+		}
+	}
+	if b.tied && b.o.head == nil && !b.o.quantized && b.o.store != b.o.io { // the embeddings, widened and turned when the model is loaded
 		wide := b.widened(at, "model.embed_tokens.weight")
 		turned := b.node("Transpose", at+"/Transpose", []string{wide}, attributes{"perm": []int64{1, 0}})
 		x = b.node("MatMul", at+"/MatMul", []string{x, turned}, nil, out)
@@ -152,8 +157,8 @@ func (b *builder) head(x string) error {
 		x = b.product(at, x, w, out)
 	}
 	if bias != nil {
-		x = b.addBias(at, x, b.vocab, bias)
-		if b.logitCap == 0 {
+		x = b.addBias(at, x, w.rows, bias)
+		if b.logitCap == 0 && b.o.head == nil {
 			b.graph.Node[len(b.graph.Node)-1].Output[0] = "logits"
 		}
 	}
@@ -161,7 +166,14 @@ func (b *builder) head(x string) error {
 		limit := b.number(b.logitCap, b.o.io)
 		x = b.node("Div", at+"/softcap/Div", []string{x, limit}, nil)
 		x = b.node("Tanh", at+"/softcap/Tanh", []string{x}, nil)
-		b.node("Mul", at+"/softcap/Mul", []string{x, limit}, nil, "logits")
+		if b.o.head == nil {
+			b.node("Mul", at+"/softcap/Mul", []string{x, limit}, nil, "logits")
+			return nil
+		}
+		x = b.node("Mul", at+"/softcap/Mul", []string{x, limit}, nil)
+	}
+	if b.o.head != nil {
+		b.spread(at, x, w.pick)
 	}
 	return nil
 }

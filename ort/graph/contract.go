@@ -19,6 +19,10 @@ const (
 	// past [1, kv heads, P, head size], present [1, kv heads, P+S, head size]
 	// (Optimum's text-generation-with-past).
 	Growing Contract = "growing"
+	// Crossed graphs are an encoder and a decoder that also attends to the
+	// encoder's states: one cache grows with the decoder's tokens, another is
+	// made of the states once (Optimum's text2text-generation-with-past).
+	Crossed Contract = "encoder-decoder"
 )
 
 // ElementType is ONNX's TensorProto.DataType.
@@ -95,6 +99,7 @@ type Layout struct {
 	Limit     int  // tokens of a sequence that the graph treats alike, 0 for no limit, see lengthBranches
 	Past      []string
 	Present   []string // past[i] continues as present[i]
+	Cross     *Cross   // of a Crossed contract, else nil
 }
 
 var (

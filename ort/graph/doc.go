@@ -1,10 +1,11 @@
-// Package graph reads and rewrites ONNX graphs of decoder-only language models.
+// Package graph reads and rewrites ONNX graphs of language models.
 // It needs no runtime and no C: what it returns is handed to ONNX Runtime by
 // package ort.
 //
 //	Read, Parse   an ONNX file without its weights         (graph.go)
 //	Describe      inputs, outputs, operators, files        (graph.go)
-//	ReadLayout    the contract of the KV cache, or why not (contract.go)
+//	ReadLayout    the contract of the KV cache, or why not (contract.go;
+//	              of encoder-decoder models crossed.go)
 //	Weigh         types and number of the parameters       (weigh.go)
 //	NewRagged     ragged passes over a paged cache         (ragged.go)
 //

@@ -151,12 +151,7 @@ func ExternalData(t *onnxpb.TensorProto, key string) string {
 // Describe sums up the model of the file named self.
 func Describe(m *onnxpb.ModelProto, self string) *Summary {
 	g := &Summary{Ops: map[string]int{}}
-	for _, n := range m.Graph.Node {
-		g.Ops[n.GetOpType()]++
-		if g.Windowed == "" && Attribute(n, "sliding_window_cache").GetI() != 0 {
-			g.Windowed = n.GetOpType() + " " + n.GetName()
-		}
-	}
+	g.count(m.Graph, self)
 	for _, limit := range lengthBranches(m.Graph) {
 		if g.Branches == 0 || limit < g.Branches {
 			g.Branches = limit
@@ -165,9 +160,6 @@ func Describe(m *onnxpb.ModelProto, self string) *Summary {
 	weights := map[string]bool{}
 	for _, t := range m.Graph.Initializer {
 		weights[t.GetName()] = true
-		if location := ExternalData(t, "location"); location != "" && location != self {
-			g.External = append(g.External, location)
-		}
 	}
 	slices.Sort(g.External)
 	g.External = slices.Compact(g.External)
@@ -180,6 +172,27 @@ func Describe(m *onnxpb.ModelProto, self string) *Summary {
 		g.Outputs = append(g.Outputs, describeValue(v))
 	}
 	return g
+}
+
+// count adds the operators and files of a graph, and of the graphs in its
+// branches.
+func (g *Summary) count(in *onnxpb.GraphProto, self string) {
+	for _, n := range in.Node {
+		g.Ops[n.GetOpType()]++
+		if g.Windowed == "" && Attribute(n, "sliding_window_cache").GetI() != 0 {
+			g.Windowed = n.GetOpType() + " " + n.GetName()
+		}
+		for _, a := range n.Attribute {
+			if a.G != nil {
+				g.count(a.G, self)
+			}
+		}
+	}
+	for _, t := range in.Initializer {
+		if location := ExternalData(t, "location"); location != "" && location != self {
+			g.External = append(g.External, location)
+		}
+	}
 }
 
 // Attribute is a node's attribute of that name, or nil, whose getters give

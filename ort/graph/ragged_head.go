@@ -89,6 +89,10 @@ func (r *ragging) rowwise(n *onnxpb.NodeProto) bool {
 		if b := r.flow.of(input(n, 1)); b == nil || len(b.dims) != 2 || b.tokens() {
 			return false
 		}
+	case "Gather": // columns of each row
+		if at := r.flow.of(input(n, 1)); Attribute(n, "axis").GetI() != -1 || at == nil || at.tokens() || len(at.dims) != 1 {
+			return false
+		}
 	default:
 		return false
 	}
@@ -202,6 +206,8 @@ func flat(n *onnxpb.NodeProto) bool {
 	switch n.GetOpType() {
 	case "Cast", "Identity", "Add", "Sub", "Mul", "Div", "Tanh", "MatMul", "MatMulNBits", "Neg":
 		return true
+	case "Gather":
+		return Attribute(n, "axis").GetI() == -1
 	}
 	return false
 }

@@ -28,34 +28,11 @@ var (
 type File struct {
 	Version  uint32
 	Metadata Metadata
-	Tensors  map[string]*tensor.Tensor
-
-	data []byte
+	tensor.File
 }
 
 // Open maps the file at path and reads all but the tensors' numbers.
-func Open(path string) (*File, error) {
-	data, err := tensor.Map(path)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	f, err := Parse(data)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), tensor.Unmap(data))
-	}
-	f.data = data
-	return f, nil
-}
-
-// Close unmaps the file.
-func (f *File) Close() error {
-	if f.data == nil {
-		return nil
-	}
-	data := f.data
-	f.data, f.Tensors = nil, nil
-	return tensor.Unmap(data)
-}
+func Open(path string) (*File, error) { return tensor.Open(path, Parse) }
 
 // Limits of what a real file says. A name has at most 64 bytes by the format; a
 // few files do not keep to it.
@@ -77,7 +54,7 @@ func Parse(data []byte) (*File, error) {
 	if magic, err := r.bytes(4); err != nil || string(magic) != "GGUF" {
 		return nil, errors.New("not a GGUF file")
 	}
-	f := &File{Metadata: Metadata{}, Tensors: map[string]*tensor.Tensor{}}
+	f := &File{Metadata: Metadata{}, File: tensor.File{Tensors: map[string]*tensor.Tensor{}}}
 	var err error
 	if f.Version, err = r.uint32(); err != nil {
 		return nil, err

@@ -24,39 +24,16 @@ var (
 
 // File is a mapped file. Tensors are valid until Close.
 type File struct {
-	Tensors map[string]*tensor.Tensor
+	tensor.File
 	// Unread are the tensors of types that hold no weights, such as masks and
 	// indices: their types by name.
 	Unread map[string]string
 	// Metadata is what the file says of itself.
 	Metadata map[string]string
-
-	data []byte
 }
 
 // Open maps the file at path and checks all of its header.
-func Open(path string) (*File, error) {
-	data, err := tensor.Map(path)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	f, err := Parse(data)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), tensor.Unmap(data))
-	}
-	f.data = data
-	return f, nil
-}
-
-// Close unmaps the file.
-func (f *File) Close() error {
-	if f.data == nil {
-		return nil
-	}
-	data := f.data
-	f.data, f.Tensors = nil, nil
-	return tensor.Unmap(data)
-}
+func Open(path string) (*File, error) { return tensor.Open(path, Parse) }
 
 // entry is a tensor in a header.
 type entry struct {
@@ -79,7 +56,7 @@ func Parse(data []byte) (*File, error) {
 	case n == 0 || body[0] != '{':
 		return nil, errors.New("not a safetensors file: the header is no JSON object")
 	}
-	f := &File{Tensors: map[string]*tensor.Tensor{}, Unread: map[string]string{}}
+	f := &File{File: tensor.File{Tensors: map[string]*tensor.Tensor{}}, Unread: map[string]string{}}
 	entries, err := f.header(body[:n])
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)

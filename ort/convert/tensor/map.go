@@ -7,8 +7,41 @@ import (
 	"syscall"
 )
 
-// Map maps a file for reading. The caller gives it back with Unmap.
-func Map(path string) ([]byte, error) {
+// File is the tensors of a mapped file, valid until Close. Formats embed it.
+type File struct {
+	Tensors map[string]*Tensor
+
+	data []byte
+}
+
+func (f *File) file() *File { return f }
+
+// Close unmaps the file.
+func (f *File) Close() error {
+	if f.data == nil {
+		return nil
+	}
+	data := f.data
+	f.data, f.Tensors = nil, nil
+	return syscall.Munmap(data)
+}
+
+// Open maps the file at path for parse, whose tensors are a part of the bytes.
+func Open[F interface{ file() *File }](path string, parse func(data []byte) (F, error)) (F, error) {
+	var none F
+	data, err := mapFile(path)
+	if err != nil {
+		return none, fmt.Errorf("read %s: %w", path, err)
+	}
+	f, err := parse(data)
+	if err != nil {
+		return none, errors.Join(fmt.Errorf("read %s: %w", path, err), syscall.Munmap(data))
+	}
+	f.file().data = data
+	return f, nil
+}
+
+func mapFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -30,6 +63,3 @@ func Map(path string) ([]byte, error) {
 	}
 	return data, nil
 }
-
-// Unmap gives a mapped file back.
-func Unmap(data []byte) error { return syscall.Munmap(data) }

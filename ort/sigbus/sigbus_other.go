@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sigbus
+
+// Explain does nothing here: only Linux says which file is mapped where.
+func Explain() error { return nil }
