@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"syscall"
+
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // Blame says where the cause of an error lies. It decides what becomes of a shard.
@@ -20,9 +22,14 @@ const (
 	// BlameDisk is a disk without room, or that cannot be written. The shard is handed back, the attempt is not
 	// counted, and the worker waits.
 	BlameDisk
-	// BlameNetwork is a queue that does not answer. It is waited for.
+	// BlameNetwork is a queue, an object store or another worker (one that was stopped while it held a lock) that does
+	// not answer. It is waited for.
 	BlameNetwork
 )
+
+func (b Blame) String() string {
+	return [...]string{"unknown", "message", "worker", "disk", "network"}[b]
+}
 
 // A Fault is an error with the blame for it. Find it with errors.As, or ask [BlameFor].
 type Fault struct {
@@ -51,6 +58,9 @@ func BlameFor(err error) Blame {
 	var f *Fault
 	if errors.As(err, &f) {
 		return f.Blame
+	}
+	if bucket.Unreachable(err) || errors.Is(err, bucket.ErrLocked) {
+		return BlameNetwork
 	}
 	for _, e := range diskErrors {
 		if errors.Is(err, e) {

@@ -34,6 +34,7 @@ type Job struct {
 	Dataset      Dataset       `json:"dataset"`
 	Modes        []Mode        `json:"modes"`
 	ShardRows    int           `json:"shard_rows"`
+	Chat         *Chat         `json:"chat,omitempty"` // nil: prompts are taken as they are
 	Target       Model         `json:"target"`
 	Draft        *Model        `json:"draft,omitempty"`     // nil when Modes has no SpS, or Drafter does without
 	Drafter      *Drafter      `json:"drafter,omitempty"`   // nil: the draft model alone
@@ -52,8 +53,9 @@ type Job struct {
 
 // Dataset names the rows of a job.
 type Dataset struct {
-	Name         string `json:"name"`   // base name of the file
-	SHA256       string `json:"sha256"` // of the file
+	Name         string `json:"name"`             // base name of the file, or of its repository
+	SHA256       string `json:"sha256"`           // of the file
+	Source       string `json:"source,omitempty"` // hf:OWNER/REPO/PATH@COMMIT, where it is of the Hugging Face Hub
 	PromptColumn string `json:"prompt_column"`
 	IDColumn     string `json:"id_column,omitempty"`
 	Template     string `json:"template,omitempty"`
@@ -62,14 +64,15 @@ type Dataset struct {
 
 // Model names a model by what it is, not by where it lies.
 type Model struct {
-	Name   string `json:"name"`   // base name of its folder
-	Digest string `json:"digest"` // of its files
+	Name   string `json:"name"`             // base name of its folder
+	Digest string `json:"digest"`           // of its files
+	Source string `json:"source,omitempty"` // hf:OWNER/REPO[/PATH]@COMMIT, where it is of the Hugging Face Hub
 }
 
 // Place says where a job's files and models are, for workers that see the same
-// file system as the submitter. A worker's own configuration goes before it.
+// file system as the submitter; or which of the Hub's they are, for all workers. A worker's own configuration goes before it.
 type Place struct {
-	Out    string `json:"out"` // absolute; the job's folder is Out/Name
+	Out    string `json:"out"` // an absolute path, or a URL; the job's folder is Out/Name
 	Target string `json:"target"`
 	Draft  string `json:"draft,omitempty"`
 	Table  string `json:"table,omitempty"` // the drafter's n-gram table
@@ -104,6 +107,11 @@ func (j *Job) Validate() error {
 	for _, s := range j.Stop {
 		if s == "" {
 			return fmt.Errorf("job %s: a stop sequence is empty", j.Name)
+		}
+	}
+	if j.Chat != nil {
+		if _, err := j.Chat.compile(); err != nil {
+			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
 	}
 	if _, err := spec.ParseLookahead(j.Lookahead); err != nil {

@@ -11,6 +11,11 @@ type Delivery interface {
 	Key() string  // see Key
 	Data() []byte // what was published
 	Attempt() int // 1 for the first delivery
+	// Trace is ctx with the span in which the shard was published, if there is one.
+	Trace(ctx context.Context) context.Context
+	// Advance says that the worker gets on with the shard; one that hangs loses
+	// it to another worker.
+	Advance()
 	// Ack removes the shard from the queue; it returns once that is durable.
 	Ack(ctx context.Context) error
 	// Retry gives the shard back, to be delivered after delay.

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // session is what a worker has in hand: the engines of one job, one for each
@@ -24,6 +27,8 @@ type session struct {
 	job     string // the specification that the engines are for
 	engines map[Mode]*opened
 	folders map[string]*storage.Job // open ones, by path
+	reads   engine.Reads            // of the job's models
+	noted   map[*storage.Job]storage.Host
 	trouble trouble
 
 	shards []*shard // begun, or about to
@@ -44,6 +49,10 @@ type shard struct {
 	engine   *opened
 	writer   *storage.ShardWriter
 	run      *shardRun
+
+	trace  context.Context //nolint:containedctx // of the span, from the shard's arrival to its settlement
+	span   trace.Span
+	decode trace.Span // nil until it is decoded
 }
 
 // alone reports whether a shard is decoded by itself: one that failed before
@@ -78,6 +87,9 @@ func (s *session) next(e *opened) *shard {
 // already, or cannot be decoded.
 func (s *session) take(ctx context.Context, delivery Delivery) {
 	d := &shard{delivery: delivery}
+	s.worker.Observer.Delivered(delivery.Attempt())
+	d.trace, d.span = tracer().Start(delivery.Trace(context.Background()), "shard", trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(attribute.String("shard", delivery.Key()), attribute.Int("attempt", delivery.Attempt()), attribute.String("worker", s.worker.Name)))
 	// The count is durable and was written before the shard was handed out. One
 	// that is above the limit was never answered: the workers ended with it.
 	if most := s.worker.MaxAttempts; delivery.Attempt() > most {
@@ -100,32 +112,46 @@ func (s *session) begin(ctx context.Context) {
 		return
 	}
 	s.held = nil
-	if err := s.open(ctx, d); err != nil {
+	stop := s.busy(d)
+	_, opening := tracer().Start(d.trace, "open")
+	err := s.open(ctx, d)
+	endSpan(opening, err)
+	if err == nil && d.run == nil { // nothing to do
+		err = s.finalize(ctx, d)
+	}
+	stop()
+	if err != nil || d.run == nil {
 		s.settle(ctx, d, err)
 		return
 	}
-	if d.run == nil { // nothing to do
-		s.settle(ctx, d, s.finalize(ctx, d))
-		return
-	}
+	_, d.decode = tracer().Start(d.trace, "decode")
 	s.shards = append(s.shards, d)
 }
 
 // folder opens the job's folder, or finds it open. Its errors say whose fault
 // they are: what this worker was told of itself, --out say, is the worker's.
-func (s *session) folder(t *task) (*storage.Job, error) {
+func (s *session) folder(ctx context.Context, t *task) (*storage.Job, error) {
 	out, fault := t.place.Out, BlameMessage
 	if s.worker.Out != "" {
 		out, fault = s.worker.Out, BlameWorker
 	}
-	dir := filepath.Join(out, t.job.Name)
+	dir := bucket.Join(out, t.job.Name)
 	folder := s.folders[dir]
-	if folder == nil || !folder.Current() {
+	if folder != nil {
+		current, err := folder.Current(ctx)
+		if err != nil {
+			return nil, blame(BlameWorker, err)
+		}
+		if !current {
+			folder = nil
+		}
+	}
+	if folder == nil {
 		var err error
 		folder, err = storage.OpenJob(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			if _, parent := os.Stat(out); parent != nil {
+			if _, parent := os.Stat(out); parent != nil && !bucket.IsURL(out) {
 				return nil, blame(BlameWorker, fmt.Errorf("the output folder %s is not here: mount it, or name it with --out: %w", out, parent))
 			}
 			if fault == BlameMessage {
@@ -150,7 +176,7 @@ func (s *session) folder(t *task) (*storage.Job, error) {
 func (s *session) open(ctx context.Context, d *shard) error {
 	t := d.task
 	var err error
-	if d.folder, err = s.folder(t); err != nil {
+	if d.folder, err = s.folder(ctx, t); err != nil {
 		return err
 	}
 	if cancelled, err := d.folder.Cancelled(); err != nil || cancelled {
@@ -162,10 +188,9 @@ func (s *session) open(ctx context.Context, d *shard) error {
 	if d.engine, err = s.engine(ctx, t); err != nil {
 		return err
 	}
-	if s.worker.Check != nil {
-		if err := s.worker.Check(); err != nil {
-			return blame(BlameWorker, err)
-		}
+	s.noteHost(ctx, d.folder)
+	if err := s.check(); err != nil {
+		return err
 	}
 	if d.writer, err = d.folder.NewShardWriter(string(t.mode), t.shard); err != nil {
 		return err
@@ -179,8 +204,10 @@ func (s *session) open(ctx context.Context, d *shard) error {
 		if c.FinishReason == storage.FinishError {
 			p.Errors = 1
 		}
+		s.worker.Observer.Sample(t.mode, c)
 		s.worker.report(p)
 	})
+	d.run.looped = func(l *engine.Loop) { s.worker.Observer.Loop(t.mode, l) }
 	return nil
 }
 
@@ -207,13 +234,74 @@ func (s *session) step(ctx context.Context) {
 			if err := e.Step(ctx); err != nil {
 				s.fail(ctx, e, err)
 			}
+			s.advance()
 		}
 	}
+	s.lanes()
 	for _, d := range slices.Clone(s.shards) {
 		if d.run.finished() {
-			s.settle(ctx, d, s.commit(ctx, d))
+			endSpan(d.decode, nil)
+			d.decode = nil
+			stop := s.busy()
+			_, committing := tracer().Start(d.trace, "commit")
+			err := s.commit(ctx, d)
+			endSpan(committing, err)
+			stop()
+			s.settle(ctx, d, err)
 		}
 	}
+}
+
+// lanes tells the observer how many sequences are in hand.
+func (s *session) lanes() {
+	busy, most := 0, 0
+	for _, e := range s.engines {
+		busy += e.Active()
+		most += e.Active() + e.Free()
+	}
+	s.worker.Observer.Lanes(busy, most)
+}
+
+// advance says of everything in hand that the worker gets on with it.
+func (s *session) advance() {
+	for _, d := range s.shards {
+		d.delivery.Advance()
+	}
+	if s.held != nil {
+		s.held.delivery.Advance()
+	}
+}
+
+// How often, and for how long, what is in hand is said to get on while no loop is run: models are loaded, say, or files
+// are committed.
+const (
+	busyEvery = 50 * time.Millisecond
+	busyLimit = 30 * time.Minute
+)
+
+// busy says of everything in hand, and of one more shard, that the worker gets on with it, until stop is called or
+// busyLimit is over.
+func (s *session) busy(more ...*shard) (stop func()) {
+	all := append(slices.Clone(s.shards), more...)
+	if s.held != nil {
+		all = append(all, s.held)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), busyLimit)
+	go func() {
+		every := time.NewTicker(busyEvery)
+		defer every.Stop()
+		for {
+			for _, d := range all {
+				d.delivery.Advance()
+			}
+			select {
+			case <-every.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return cancel
 }
 
 // fail gives up the shards of an engine. An error of unknown cause is held
@@ -228,6 +316,7 @@ func (s *session) fail(ctx context.Context, e *opened, err error) {
 		}
 	}
 	if len(of) > 0 && ctx.Err() == nil && BlameFor(err) == BlameUnknown {
+		defer s.busy()()
 		if broken := s.reopen(ctx, of[0].task, e); broken != nil && ctx.Err() == nil {
 			err = blame(BlameWorker, fmt.Errorf("%w; and the models do not recover: %w", err, broken))
 		}
@@ -248,7 +337,7 @@ func (s *session) reopen(ctx context.Context, t *task, e *opened) error {
 		return err
 	}
 	err = fresh.Admit(engine.Request{
-		Prompt: []int32{0}, Limit: 1, Coins: spec.Coins{}, Loop: func(*engine.Loop) error { return nil },
+		Prompt: fresh.Pair().Prompt([]int32{0}), Limit: 1, Coins: spec.Coins{}, Loop: func(*engine.Loop) error { return nil },
 		Done: func(done *engine.Sequence) error { return done.Err },
 	})
 	for err == nil && fresh.Active() > 0 {
@@ -265,13 +354,26 @@ func (s *session) reopen(ctx context.Context, t *task, e *opened) error {
 // commit makes a shard's files part of the job. Losing to another worker is as
 // good as winning.
 func (s *session) commit(ctx context.Context, d *shard) error {
+	if err := s.check(); err != nil { // what was decoded meanwhile may be of another model
+		return err
+	}
+	began := time.Now()
 	_, err := d.writer.Commit(ctx)
 	d.writer = nil
 	if err != nil {
 		return err
 	}
+	s.worker.Observer.Committed(d.task.mode, time.Since(began))
 	s.trouble.over()
 	return s.finalize(ctx, d)
+}
+
+// check asks whether the worker's models are still what was opened.
+func (s *session) check() error {
+	if s.worker.Check == nil {
+		return nil
+	}
+	return blame(BlameWorker, s.worker.Check())
 }
 
 // finalizeWait is how long a worker waits for another process that completes the job.
@@ -300,13 +402,17 @@ func (s *session) settle(ctx context.Context, d *shard, err error) {
 		err = errors.Join(err, d.writer.Abort())
 	}
 	s.shards = slices.DeleteFunc(s.shards, func(other *shard) bool { return other == d })
-	if b := BlameFor(err); ctx.Err() == nil && (b == BlameWorker || b == BlameDisk) {
+	if b := BlameFor(err); ctx.Err() == nil && (b == BlameWorker || b == BlameDisk || b == BlameNetwork) {
 		s.trouble.note(err, func() error {
 			if d.folder == nil {
 				return nil
 			}
 			return d.folder.Room()
 		})
+	}
+	endSpan(d.decode, err)
+	if d.span != nil {
+		defer endSpan(d.span, err)
 	}
 	if err := s.worker.settle(ctx, d.delivery, err); err != nil {
 		s.worker.Log.Warn("shard not settled; it will be delivered again", "shard", d.delivery.Key(), "err", err)
@@ -318,6 +424,7 @@ func (s *session) drop(ctx context.Context, err error) {
 	for _, e := range s.engines {
 		e.Drop()
 	}
+	s.lanes()
 	if s.held != nil {
 		s.shards, s.held = append(s.shards, s.held), nil
 	}
@@ -350,7 +457,24 @@ func (s *session) engine(ctx context.Context, t *task) (*opened, error) {
 		return nil, blame(BlameWorker, err)
 	}
 	s.engines[t.mode] = &opened{e, release}
+	if s.reads.PerSecond, s.reads.Target = pair.Reads.PerSecond, pair.Reads.Target; pair.Reads.Draft > 0 { // the other mode has none
+		s.reads.Draft = pair.Reads.Draft
+	}
 	return s.engines[t.mode], nil
+}
+
+// noteHost writes once into a job's folder what bounds this worker's speed. The
+// report does without where that fails.
+func (s *session) noteHost(ctx context.Context, folder *storage.Job) {
+	h := storage.Host{Worker: s.worker.Name, Bandwidth: s.reads.PerSecond, TargetBytes: s.reads.Target, DraftBytes: s.reads.Draft}
+	if h.Bandwidth == 0 || s.noted[folder] == h {
+		return
+	}
+	if err := folder.NoteHost(ctx, h); err != nil {
+		s.worker.Log.Debug("what bounds the speed is not noted", "err", err)
+		return
+	}
+	s.noted[folder] = h
 }
 
 func (e *opened) close() {
@@ -363,5 +487,6 @@ func (s *session) close() {
 		e.close()
 	}
 	clear(s.folders)
-	s.job, s.engines = "", nil
+	clear(s.noted)
+	s.job, s.engines, s.reads = "", nil, engine.Reads{}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
@@ -34,10 +33,12 @@ type shardRun struct {
 	worker  string
 	to      writer
 	done    func(*storage.Completion) // told of every sample, in the order of ends
+	looped  func(*engine.Loop)        // told of every loop; may be nil
 	samples []*sample                 // begun and not yet written, in order
 	begun   int                       // of all samples of the shard
 	written int
 
+	encode  Encoder
 	encoded int // row of the task that prompt is of; -1 before the first
 	prompt  []int32
 	bad     error // why the row has no prompt
@@ -52,7 +53,7 @@ type sample struct {
 }
 
 func newShardRun(t *task, worker string, to writer, done func(*storage.Completion)) *shardRun {
-	return &shardRun{task: t, worker: worker, to: to, done: done, encoded: -1}
+	return &shardRun{task: t, worker: worker, to: to, done: done, encode: t.job.Encoder(), encoded: -1}
 }
 
 func (r *shardRun) total() int { return len(r.task.rows) * r.task.job.Samples }
@@ -69,7 +70,7 @@ func (r *shardRun) admit(e *engine.Engine) error {
 	row, began := &r.task.rows[index], time.Now()
 	if index != r.encoded {
 		r.encoded = index
-		r.prompt, r.bad = encode(e, row)
+		r.prompt, r.bad = r.encode(e.Pair(), e.Context(), row)
 	}
 	s := &sample{completion: storage.Completion{
 		Job: job.Name, Row: row.Row, RowID: row.ID, Sample: int32(r.begun % job.Samples),
@@ -100,6 +101,9 @@ func (r *shardRun) admit(e *engine.Engine) error {
 func (r *shardRun) loop(s *sample, l *engine.Loop) error {
 	c := &s.completion
 	s.sum.add(l)
+	if r.looped != nil {
+		r.looped(l)
+	}
 	c.DraftNS += l.Draft.Nanoseconds()
 	c.ScoreNS += l.Score.Nanoseconds()
 	c.SampleNS += l.Sample.Nanoseconds()
@@ -168,31 +172,6 @@ func decodeShard(ctx context.Context, e *engine.Engine, r *shardRun) error {
 		}
 	}
 	return nil
-}
-
-// encode turns a row's prompt into tokens, or says why it cannot be one.
-func encode(e *engine.Engine, row *storage.ShardRow) ([]int32, error) {
-	switch {
-	case row.Null:
-		return nil, errNullPrompt
-	case len(row.Prompt) == 0:
-		return nil, errEmptyPrompt
-	case len(row.Prompt) > MaxPrompt:
-		return nil, fmt.Errorf("the prompt has more than %d MiB", MaxPrompt>>20)
-	case !utf8.Valid(row.Prompt):
-		return nil, errUTF8
-	}
-	prompt, err := e.Tokenizer().Encode(string(row.Prompt))
-	if err != nil {
-		return nil, fmt.Errorf("tokenize the prompt: %w", err)
-	}
-	if len(prompt) == 0 {
-		return nil, errEmptyPrompt
-	}
-	if room := e.Context(); len(prompt) >= room {
-		return nil, fmt.Errorf("the prompt has %d tokens and leaves no room in the target's context of %d", len(prompt), room)
-	}
-	return prompt, nil
 }
 
 // record makes the log's row of a loop. It shares the loop's memory.

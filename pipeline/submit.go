@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -144,7 +147,9 @@ func (p *publishing) shard(rows []storage.ShardRow) error {
 		if err != nil {
 			return err
 		}
-		fresh, err := p.Publisher.Publish(p.ctx, key, data)
+		ctx, span := tracer().Start(p.ctx, "publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attribute.String("shard", key)))
+		fresh, err := p.Publisher.Publish(ctx, key, data)
+		endSpan(span, err)
 		if err != nil {
 			return fmt.Errorf("publish shard %d of mode %s: %w", shard, m, err)
 		}
@@ -173,7 +178,8 @@ var ErrCancelled = errors.New("the job was cancelled; what is committed is kept:
 // and every second. Where there is no tick for a while it asks the queue for the
 // shards that are missing, and publishes those that the queue has lost. When
 // shards were set aside it waits for the others and returns an error that says
-// why. It waits through a queue that does not answer and a disk without room.
+// why. It waits through a queue or an object store that does
+// not answer and a disk without room.
 func (s *Submitter) Wait(ctx context.Context, tick <-chan struct{}) error {
 	return s.wait(ctx, tick, lookEvery, silentTime)
 }
@@ -182,15 +188,15 @@ func (s *Submitter) wait(ctx context.Context, tick <-chan struct{}, look, silent
 	every := time.NewTicker(look)
 	defer every.Stop()
 	sign := time.Now()
-	var full error // what the disk said last
+	var full error // what the place of results said last
 	for {
 		done, err := s.Folder.Finalize(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case BlameFor(err) == BlameDisk:
+		case BlameFor(err) == BlameDisk, BlameFor(err) == BlameNetwork:
 			if full == nil {
-				s.log().Warn("the job cannot be completed; waiting for room", "err", err)
+				s.log().Warn("the job cannot be completed; waiting for its place", "err", err)
 			}
 			full = err
 		case err != nil || done:
@@ -206,7 +212,7 @@ func (s *Submitter) wait(ctx context.Context, tick <-chan struct{}, look, silent
 			}
 			if err == nil && time.Since(sign) >= silent {
 				sign = time.Now()
-				err = s.mend(ctx)
+				_, err = s.Mend(ctx)
 			}
 			if err != nil && BlameFor(err) != BlameNetwork {
 				return err
@@ -293,24 +299,24 @@ func firstReasons(keys []string, reasons map[string]string) string {
 	return text
 }
 
-// mend publishes again what the queue has lost.
-func (s *Submitter) mend(ctx context.Context) error {
+// Mend publishes again what the queue has lost, and tells how many shards that were.
+func (s *Submitter) Mend(ctx context.Context) (int, error) {
 	if s.Overseer == nil {
-		return nil
+		return 0, nil
 	}
 	// A shard leaves the queue after it is committed or set aside: what is missing
 	// in all three, asked in this order, is lost.
 	queued, err := s.Overseer.Queued(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	reasons, err := s.Overseer.Rejected(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	missing, err := s.missing(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	lost := map[string]bool{}
 	for _, key := range missing {
@@ -320,19 +326,19 @@ func (s *Submitter) mend(ctx context.Context) error {
 		delete(lost, key)
 	}
 	if len(lost) == 0 {
-		return nil
+		return 0, nil
 	}
 	if s.Reopen == nil {
-		return fmt.Errorf("the queue has lost %d shards of job %s; submit the job again", len(lost), s.Job.Name)
+		return 0, fmt.Errorf("the queue has lost %d shards of job %s; submit the job again", len(lost), s.Job.Name)
 	}
 	s.log().Warn("the queue has lost shards; publishing them again", "job", s.Job.Name, "shards", len(lost))
 	rows, done, err := s.Reopen()
 	if err != nil {
-		return fmt.Errorf("publish again what the queue has lost: %w", err)
+		return 0, fmt.Errorf("publish again what the queue has lost: %w", err)
 	}
 	p, err := s.publisher(ctx, func(Mode, int, bool) {}, lost)
 	if err == nil {
 		err = p.all(rows)
 	}
-	return errors.Join(err, done())
+	return len(lost), errors.Join(err, done())
 }

@@ -20,7 +20,8 @@ type Worker struct {
 	// another job arrives, or when it ends.
 	Open func(ctx context.Context, job *Job, place Place, m Mode) (pair engine.Pair, release func(), err error)
 	// Check says that what Open gave is no longer sound, model files that were
-	// written over, say. It is asked before every shard. May be nil.
+	// written over, say. It is asked before every shard is decoded, and before it
+	// is committed. May be nil.
 	Check func() error
 	// Out, when not empty, goes before the place in the shard: the folder that
 	// holds the jobs' folders.
@@ -29,6 +30,7 @@ type Worker struct {
 	AutoLanes   bool           // Lanes is the most, see Settings
 	MaxAttempts int            // times that a shard is tried before it is set aside
 	Report      func(Progress) // may be nil
+	Observer    Observer       // may be nil
 	Log         *slog.Logger
 }
 
@@ -54,7 +56,10 @@ type Progress struct {
 // A shard is asked for when those in hand leave lanes free, and looked for
 // between loops; only a worker with nothing in hand waits for one.
 func (w *Worker) Run(ctx, drain context.Context) error {
-	s := &session{worker: w, folders: map[string]*storage.Job{}}
+	if w.Observer == nil {
+		w.Observer = nobody{}
+	}
+	s := &session{worker: w, folders: map[string]*storage.Job{}, noted: map[*storage.Job]storage.Host{}}
 	defer s.close()
 	f := newFetcher(ctx, drain, w.Source)
 	defer func() {
@@ -107,25 +112,25 @@ var errUnwanted = errors.New("the worker has stopped")
 type trouble struct {
 	faults int           // of the worker, one after the other, with no shard done between
 	pause  time.Duration // before the next shard
-	room   func() error  // says whether the disk that had no room has some again; nil: it was not the disk
+	room   func() error  // says whether the place of results takes data again; nil: it always did
 	last   error
 }
 
 // Bounds of the pauses after a worker's own faults, and how many faults in a row
-// it takes before it gives up. A disk without room is waited for.
+// it takes before it gives up. A disk without room is waited for, and a store that does not answer.
 const (
 	firstPause  = time.Second
 	lastPause   = 30 * time.Second
 	worstFaults = 5
 )
 
-// note takes a fault of this worker; room is asked until the disk has some.
+// note takes a fault of this worker, or of the place of results, which room asks until it takes data.
 func (t *trouble) note(err error, room func() error) {
 	t.last = err
 	if t.pause = min(2*t.pause, lastPause); t.pause == 0 {
 		t.pause = firstPause
 	}
-	if BlameFor(err) == BlameDisk {
+	if b := BlameFor(err); b == BlameDisk || b == BlameNetwork {
 		t.room = room
 	} else {
 		t.faults++
@@ -265,27 +270,42 @@ func (w *Worker) settle(ctx context.Context, d Delivery, err error) error {
 	stopping := ctx.Err() != nil || errors.Is(err, errUnwanted)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err == nil {
+	if stopping && err != nil {
+		w.Observer.Settled("release", nil)
+		return d.Release(ctx)
+	}
+	outcome := w.outcome(d, err)
+	w.Observer.Settled(outcome, err)
+	switch outcome {
+	case "ack":
 		return d.Ack(ctx)
-	}
-	if stopping {
-		return d.Release(ctx)
-	}
-	switch BlameFor(err) {
-	case BlameMessage:
-		w.Log.Error("shard set aside: no worker can do it", "shard", d.Key(), "err", err)
+	case "reject":
+		w.Log.Error("shard set aside", "shard", d.Key(), "attempts", d.Attempt(), "fault", BlameFor(err), "err", err)
 		return d.Reject(ctx, err)
-	case BlameWorker, BlameDisk, BlameNetwork:
-		w.Log.Warn("shard handed back: this worker cannot do it now", "shard", d.Key(), "err", err)
+	case "release":
+		w.Log.Warn("shard handed back: this worker cannot do it now", "shard", d.Key(), "fault", BlameFor(err), "err", err)
 		return d.Release(ctx)
-	}
-	if d.Attempt() >= w.MaxAttempts {
-		w.Log.Error("shard set aside", "shard", d.Key(), "attempts", d.Attempt(), "err", err)
-		return d.Reject(ctx, err)
 	}
 	delay := time.Second << min(d.Attempt()-1, 6)
 	w.Log.Warn("shard failed; retrying", "shard", d.Key(), "attempt", d.Attempt(), "in", delay, "err", err)
 	return d.Retry(ctx, delay)
+}
+
+// outcome is what the queue is to be told of a shard.
+func (w *Worker) outcome(d Delivery, err error) string {
+	if err == nil {
+		return "ack"
+	}
+	switch BlameFor(err) {
+	case BlameMessage:
+		return "reject"
+	case BlameWorker, BlameDisk, BlameNetwork:
+		return "release"
+	}
+	if d.Attempt() >= w.MaxAttempts {
+		return "reject"
+	}
+	return "retry"
 }
 
 func (w *Worker) report(p Progress) {

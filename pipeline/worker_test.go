@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -34,6 +35,8 @@ type parcel struct {
 	key     string
 	data    []byte
 	attempt int
+
+	advanced atomic.Int32
 }
 
 func newShelf() *shelf {
@@ -45,7 +48,7 @@ func (s *shelf) Publish(_ context.Context, key string, data []byte) (bool, error
 		return false, nil
 	}
 	s.queued[key] = true
-	s.waiting <- &parcel{s, key, data, 1}
+	s.waiting <- &parcel{shelf: s, key: key, data: data, attempt: 1}
 	return true, nil
 }
 
@@ -61,9 +64,11 @@ func (s *shelf) Next(ctx context.Context) (Delivery, error) {
 	}
 }
 
-func (p *parcel) Key() string  { return p.key }
-func (p *parcel) Data() []byte { return p.data }
-func (p *parcel) Attempt() int { return p.attempt }
+func (p *parcel) Key() string                               { return p.key }
+func (p *parcel) Data() []byte                              { return p.data }
+func (p *parcel) Attempt() int                              { return p.attempt }
+func (p *parcel) Trace(ctx context.Context) context.Context { return ctx }
+func (p *parcel) Advance()                                  { p.advanced.Add(1) }
 
 func (p *parcel) settle(what string, again int) error {
 	name := p.key
@@ -106,7 +111,7 @@ func (r *rowsOf) Next() (storage.Row, error) {
 func testJob() Job {
 	return Job{
 		Name: "job", Dataset: Dataset{Name: "data", SHA256: "00"}, Modes: []Mode{ArS, SpS}, ShardRows: 2,
-		Target: Model{"t", "1"}, Draft: &Model{"d", "2"}, K: 3,
+		Target: Model{Name: "t", Digest: "1"}, Draft: &Model{Name: "d", Digest: "2"}, K: 3,
 		Sampling: spec.Sampling{Temperature: 1}, Seed: 3, Samples: 1, MaxNewTokens: 20,
 	}
 }
@@ -355,6 +360,15 @@ func TestABrokenWorkerBurnsNoShard(t *testing.T) {
 		"a model file that was written over": func(b *bench) {
 			b.worker.Check = func() error { return errors.New("the file weights has another digest than when it was loaded") }
 		},
+		"a model file that was written over under a shard": func(b *bench) {
+			asked := 0
+			b.worker.Check = func() error {
+				if asked++; asked%2 == 1 { // before the shard is decoded, and before it is committed
+					return nil
+				}
+				return errors.New("the file weights has another digest than when it was loaded")
+			}
+		},
 		"a device that is gone": func(b *bench) { b.target.Fail = errors.New("another digest: device lost") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -425,7 +439,7 @@ func TestShardsThatAreNone(t *testing.T) {
 	b.publish(t, 1)
 	p := <-b.waiting
 	<-b.waiting
-	b.waiting <- &parcel{b.shelf, "job/ars/00000", []byte("no shard"), 1}
+	b.waiting <- &parcel{shelf: b.shelf, key: "job/ars/00000", data: []byte("no shard"), attempt: 1}
 	job := testJob()
 	job.Name = "../elsewhere"
 	elsewhere := filepath.Join(filepath.Dir(b.place.Out), "elsewhere")
@@ -437,7 +451,7 @@ func TestShardsThatAreNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.waiting <- &parcel{b.shelf, Key(job.Name, Run(spec, b.place.Out), ArS, 0), data, 1}
+	b.waiting <- &parcel{shelf: b.shelf, key: Key(job.Name, Run(spec, b.place.Out), ArS, 0), data: data, attempt: 1}
 	// A sound message under the key of another.
 	p.key = strings.Replace(p.key, "/ars/", "/sps/", 1)
 	b.waiting <- p

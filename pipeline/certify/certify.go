@@ -12,11 +12,15 @@ import (
 type Plan struct {
 	Settings engine.Settings // of the speculative engine; its Rule is what is on trial
 	Prompts  [][]int32       // tokenized, each of at least one token
-	Samples  int             // per prompt and mode
-	Tokens   int             // positions behind each prompt
-	Seed     uint64
-	Level    float64 // joint chance that a correct engine fails
-	Power    float64 // with which the certificate's detectable bias is found
+	// Drawn, if not nil, is on trial in place of the engine's speculative sampling:
+	// by prompt, the tokens of completions that another system drew, of which the
+	// first Tokens are tested. One that is shorter has to end with an end of sequence.
+	Drawn   [][][]int32
+	Samples int // per prompt and mode; with Drawn, of the control, at most as many as there are
+	Tokens  int // positions behind each prompt
+	Seed    uint64
+	Level   float64 // joint chance that a correct engine fails
+	Power   float64 // with which the certificate's detectable bias is found
 }
 
 // Certificate is the outcome, and all that is needed to judge it.
@@ -24,8 +28,9 @@ type Certificate struct {
 	Verdict    string         `json:"verdict"` // Pass, Fail or Invalid
 	Reason     string         `json:"reason"`
 	Prompts    int            `json:"prompts"`
-	Samples    int            `json:"samples"` // per prompt and mode
-	Tokens     int            `json:"tokens"`  // positions behind each prompt
+	Samples    int            `json:"samples"`         // per prompt and mode
+	Drawn      int            `json:"drawn,omitempty"` // completions of another system, which are on trial
+	Tokens     int            `json:"tokens"`          // positions behind each prompt
 	Seed       uint64         `json:"seed"`
 	K          int            `json:"k"`
 	Lookahead  string         `json:"lookahead"`
@@ -38,10 +43,17 @@ type Certificate struct {
 	Impossible map[string]int `json:"impossible"` // tokens, by mode, that the target cannot draw
 }
 
+// Modes on trial. The control is "ars".
+const (
+	control     = "ars"
+	speculative = "sps"
+	other       = "other" // another system's completions
+)
+
 // Verdicts.
 const (
 	Pass    = "pass"    // no bias was found, and one of the stated size would have been
-	Fail    = "fail"    // speculative sampling does not draw from the target's law
+	Fail    = "fail"    // what is on trial does not draw from the target's law
 	Invalid = "invalid" // the control failed: the test itself is broken here
 )
 
@@ -76,13 +88,23 @@ func Run(ctx context.Context, pair engine.Pair, plan Plan, progress func(done, o
 	defer ref.free()
 	ars := pair
 	ars.Draft, ars.Law = nil, nil
-	trials := []*trial{{mode: "ars"}, {mode: "sps"}}
+	trials := []*trial{{mode: control}, {mode: speculative}}
+	if plan.Drawn != nil {
+		trials[1].mode = other
+		c.Rule, c.Lookahead, c.K, c.Lossy = "", "", 0, false
+		for _, of := range plan.Drawn {
+			c.Drawn += len(of)
+		}
+	}
 	for i, p := range []engine.Pair{ars, pair} {
+		trials[i].init(plan.Tokens)
+		if trials[i].mode == other {
+			continue
+		}
 		if trials[i].engine, err = engine.New(ctx, p, plan.Settings); err != nil {
 			return nil, err
 		}
 		defer trials[i].engine.Close()
-		trials[i].init(plan.Tokens)
 	}
 	for i, prompt := range plan.Prompts {
 		if err := ref.begin(ctx, prompt); err != nil {
@@ -106,7 +128,7 @@ func Run(ctx context.Context, pair engine.Pair, plan Plan, progress func(done, o
 // trial is one mode under test.
 type trial struct {
 	mode       string
-	engine     *engine.Engine
+	engine     *engine.Engine       // nil: another system's
 	tallies    [][partitions]*tally // by position, 0 for all together
 	impossible int
 }
@@ -122,7 +144,19 @@ func (t *trial) init(positions int) {
 
 // sample draws and counts the completions of one prompt.
 func (t *trial) sample(ctx context.Context, plan Plan, ref *reference, prompt int) error {
-	requests := make([]engine.Request, plan.Samples)
+	samples := plan.Samples
+	if plan.Drawn != nil {
+		samples = min(samples, len(plan.Drawn[prompt]))
+	}
+	if t.engine == nil {
+		for i, tokens := range plan.Drawn[prompt] {
+			if err := t.count(ctx, ref, tokens[:min(len(tokens), plan.Tokens)]); err != nil {
+				return fmt.Errorf("completion %d: %w", i, err)
+			}
+		}
+		return nil
+	}
+	requests := make([]engine.Request, samples)
 	for s := range requests {
 		requests[s] = engine.Request{
 			Prompt: plan.Prompts[prompt], Limit: plan.Tokens,
@@ -144,6 +178,9 @@ func (t *trial) sample(ctx context.Context, plan Plan, ref *reference, prompt in
 // count adds one completion.
 func (t *trial) count(ctx context.Context, ref *reference, tokens []int32) error {
 	for position, x := range tokens {
+		if x < 0 || int(x) >= ref.target.model.Vocab() {
+			return fmt.Errorf("token %d is outside the target's vocabulary of %d: is this the tokenizer that it was drawn with?", x, ref.target.model.Vocab())
+		}
 		law, err := ref.after(ctx, tokens[:position])
 		if err != nil {
 			return err
@@ -170,10 +207,10 @@ func (t *trial) tests(plan Plan) []Test {
 			stat, df := tally.chiSquare()
 			tests = append(tests, Test{
 				Mode: t.mode, Position: position, Partition: partitionNames[i], N: tally.n,
-				ChiSquare: stat, DF: df, P: pValue(stat, df),
+				ChiSquare: stat, DF: df, P: tally.p(stat, df),
 				TV: tally.totalVariation(), TVUpper: min(1, tally.totalVariation()+tally.tvRadius(0.95)),
 			})
-			p = append(p, pValue(stat, df))
+			p = append(p, tally.p(stat, df))
 		}
 	}
 	for i, rejected := range holm(p, plan.Level) {
@@ -186,20 +223,25 @@ func (t *trial) tests(plan Plan) []Test {
 // judge draws the verdict from the tests.
 func (c *Certificate) judge() {
 	rejected := map[string]*Test{}
+	trial := speculative
 	for i := range c.Tests {
-		if t := &c.Tests[i]; t.Rejected && (rejected[t.Mode] == nil || t.P < rejected[t.Mode].P) {
+		t := &c.Tests[i]
+		if t.Rejected && (rejected[t.Mode] == nil || t.P < rejected[t.Mode].P) {
 			rejected[t.Mode] = t
+		}
+		if t.Mode == other {
+			trial = other
 		}
 	}
 	switch {
-	case c.Impossible["ars"] > 0:
-		c.Verdict, c.Reason = Invalid, fmt.Sprintf("the control drew %d tokens that the target cannot draw", c.Impossible["ars"])
-	case rejected["ars"] != nil:
-		c.Verdict, c.Reason = Invalid, "the control failed: "+rejected["ars"].String()
-	case c.Impossible["sps"] > 0:
-		c.Verdict, c.Reason = Fail, fmt.Sprintf("%d tokens that the target cannot draw", c.Impossible["sps"])
-	case rejected["sps"] != nil:
-		c.Verdict, c.Reason = Fail, rejected["sps"].String()
+	case c.Impossible[control] > 0:
+		c.Verdict, c.Reason = Invalid, fmt.Sprintf("the control drew %d tokens that the target cannot draw", c.Impossible[control])
+	case rejected[control] != nil:
+		c.Verdict, c.Reason = Invalid, "the control failed: "+rejected[control].String()
+	case c.Impossible[trial] > 0:
+		c.Verdict, c.Reason = Fail, fmt.Sprintf("%d tokens that the target cannot draw", c.Impossible[trial])
+	case rejected[trial] != nil:
+		c.Verdict, c.Reason = Fail, rejected[trial].String()
 	default:
 		c.Verdict, c.Reason = Pass, "no deviation from the target's law, with autoregressive sampling as the control"
 	}

@@ -20,7 +20,14 @@
 // covariance of the sum: samples are independent, but not alike. All positions
 // are also tested together, where most draws are: given its prefix a token's
 // deviation from its law has mean zero, so deviations along a sample are
-// uncorrelated and the covariances add up. Holm's procedure joins the tests.
+// uncorrelated and the covariances add up. Where the target is all but certain,
+// counts hardly vary and the chi-square law is no measure: there a bound that holds
+// for any law takes its place. Holm's procedure joins the tests.
+//
+// Completions that another system drew, for prompts, sampling settings and a
+// target that are at hand, are put to the same test ([Plan].Drawn), with the
+// engine's autoregressive sampling as the control. They have to be independent
+// draws.
 //
 // The certificate says how large a bias it would have seen: a shift of total
 // variation d on a partition gives a noncentrality of at least 4 n d^2, by

@@ -62,13 +62,13 @@ type reference struct {
 }
 
 func newReference(pair engine.Pair, s spec.Sampling) (*reference, error) {
-	target, err := newFollower(pair.Target, s, pair.EOS)
+	target, err := newFollower(pair, pair.Target, s)
 	if err != nil {
 		return nil, err
 	}
 	r := &reference{target: target}
 	if pair.Draft != nil {
-		if r.draft, err = newFollower(pair.Draft, s, pair.EOS); err != nil {
+		if r.draft, err = newFollower(pair, pair.Draft, s); err != nil {
 			target.free()
 			return nil, err
 		}
@@ -156,14 +156,15 @@ func rankCell(rank int) int {
 // follower reads one model's laws behind a prompt, feeding one token a pass:
 // nothing of the speculative loop's shapes or roll-backs is in it.
 type follower struct {
+	pair   engine.Pair
 	model  engine.Decoder
 	chain  *spec.Chain
 	slot   int
 	prompt []int32
 }
 
-func newFollower(model engine.Decoder, s spec.Sampling, eos []int32) (*follower, error) {
-	chain, err := spec.NewChain(s, model.Vocab(), eos)
+func newFollower(pair engine.Pair, model engine.Decoder, s spec.Sampling) (*follower, error) {
+	chain, err := spec.NewChain(s, model.Vocab(), pair.EOS)
 	if err != nil {
 		return nil, err
 	}
@@ -171,14 +172,14 @@ func newFollower(model engine.Decoder, s spec.Sampling, eos []int32) (*follower,
 	if err != nil {
 		return nil, fmt.Errorf("allocate a cache for exact laws: %w", err)
 	}
-	return &follower{model: model, chain: chain, slot: slot}, nil
+	return &follower{pair: pair, model: model, chain: chain, slot: slot}, nil
 }
 
 func (f *follower) free() { f.model.Free(f.slot) }
 
 func (f *follower) begin(ctx context.Context, prompt []int32) error {
 	f.prompt = prompt
-	if err := f.chain.Begin(prompt); err != nil {
+	if err := f.chain.Begin(prompt[f.pair.Input(prompt):]); err != nil {
 		return err
 	}
 	for i := range len(prompt) - 1 {
@@ -194,7 +195,11 @@ func (f *follower) feed(ctx context.Context, tokens []int32, i int) ([]float32, 
 	if !f.model.Reserve(f.slot, i, 1) {
 		return nil, fmt.Errorf("the cache has no room for %d tokens; give it more memory", i+1)
 	}
-	return f.model.Forward(ctx, []engine.Span{{Slot: f.slot, Past: i, Tokens: tokens[i : i+1], Rows: 1}})
+	span := engine.Span{Slot: f.slot, Past: i, Tokens: tokens[i : i+1], Rows: 1, Input: f.pair.Input(f.prompt)}
+	if i < span.Input { // it has none
+		span.Rows = 0
+	}
+	return f.model.Forward(ctx, []engine.Span{span})
 }
 
 func (f *follower) law(ctx context.Context, tokens []int32, d *spec.Dist) error {
@@ -206,5 +211,5 @@ func (f *follower) law(ctx context.Context, tokens []int32, d *spec.Dist) error 
 			return err
 		}
 	}
-	return f.chain.Standardize(logits, all, d)
+	return f.chain.Standardize(logits, all[f.pair.Input(f.prompt):], d)
 }

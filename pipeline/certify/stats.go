@@ -47,7 +47,7 @@ const minExpected = 10
 // pooled joins cells of small expectation, in order, with their neighbours.
 func (t *tally) pooled() *tally {
 	var group []int // cell -> joined cell
-	groups, mass := 0, 0.0
+	groups, mass, k := 0, 0.0, len(t.observed)
 	for _, e := range t.expected {
 		group = append(group, groups)
 		if mass += e; mass >= minExpected {
@@ -63,7 +63,6 @@ func (t *tally) pooled() *tally {
 	groups = max(groups, 1)
 	p := newTally(groups)
 	p.n = t.n
-	k := len(t.observed)
 	for i := range t.observed {
 		g := min(group[i], groups-1)
 		p.observed[g] += t.observed[i]
@@ -101,6 +100,38 @@ func (t *tally) chiSquare() (stat float64, df int) {
 		return mat.Dot(d, &x), df
 	}
 	return 0, 0
+}
+
+// minVariance is the smallest variance of a cell's count for which the chi-square
+// law is trusted. It is not its expectation that says so: where most draws are all
+// but certain of their cell, a count of thousands may hang on a single draw.
+const minVariance = 20
+
+// p is the p-value of chiSquare. Where the count of a cell hardly varies it is
+// no smaller than what holds whatever its law is: with d the deviation of a count
+// and v its variance, P(|D| >= d) <= 2 exp(-v h(d/v)), h(u) = (1 + u) log(1 + u) - u
+// (Bennett's inequality; Freedman 1975 for sums along a sample), for the cell in
+// which that is smallest, times the number of cells.
+func (t *tally) p(stat float64, df int) float64 {
+	chi := pValue(stat, df)
+	if df == 0 {
+		return chi
+	}
+	joined := t.pooled()
+	k, bound, trusted := len(joined.observed), 1.0, true
+	for i := range k {
+		d, v := math.Abs(joined.observed[i]-joined.expected[i]), joined.variance[i*k+i]
+		trusted = trusted && v >= minVariance
+		if u := d / v; v > 0 {
+			bound = min(bound, 2*float64(k)*math.Exp(-v*((1+u)*math.Log1p(u)-u)))
+		} else if d > 1e-9 {
+			bound = 0
+		}
+	}
+	if trusted {
+		return chi
+	}
+	return max(chi, bound)
 }
 
 // totalVariation is the distance of the mean observed from the mean expected

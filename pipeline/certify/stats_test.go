@@ -85,3 +85,24 @@ func TestHolm(t *testing.T) {
 		}
 	}
 }
+
+// TestRareDrawsAreNoProof: where nearly every draw is certain of its cell, a single
+// one elsewhere proves nothing, however many draws there are; a dozen does.
+func TestRareDrawsAreNoProof(t *testing.T) {
+	for rare, proof := range map[int]bool{0: false, 1: false, 2: false, 12: true} {
+		sum := newTally(3)
+		for i := range 5000 {
+			cell := i % 2 // both cells are expected thousands of times
+			p := []float64{1e-5, 1e-5, 0}
+			p[cell] = 1 - 1e-5
+			if i < 2*rare && i%2 == 0 {
+				cell = 1
+			}
+			sum.add(p, cell)
+		}
+		stat, df := sum.chiSquare()
+		if p := sum.p(stat, df); df != 1 || (p < 1e-5) != proof {
+			t.Errorf("%d rare draws: chi-square %.1f with %d degrees of freedom, p = %.2g", rare, stat, df, p)
+		}
+	}
+}

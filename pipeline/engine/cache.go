@@ -8,6 +8,7 @@ type cache struct {
 	model  Decoder
 	slot   int
 	tokens []int32   // held; own memory
+	input  int       // the first tokens of the sequence, which an encoder reads
 	logits []float32 // the rows that the last pass was asked for; valid until the model's next pass
 }
 

@@ -22,7 +22,9 @@ type calibration struct {
 	e    *Engine
 	text []int32
 	past int
-	dist spec.Dist
+	// input is how many of them an encoder reads.
+	input int
+	dist  spec.Dist
 }
 
 // calibrate lets the policy know what passes cost, if it asks for that.
@@ -41,6 +43,10 @@ func (e *Engine) calibrate(ctx context.Context) error {
 		room = min(room, e.pair.Draft.Context())
 	}
 	c.past = max(0, min(calibrationPast, room-e.settings.K-2))
+	if e.pair.Encoder != nil {
+		c.input = max(1, c.past/2)
+		c.past = max(c.past, c.input)
+	}
 	for i := range c.past + max(spec.MaxLookahead, e.settings.PassTokens) {
 		c.text = append(c.text, int32(i%e.pair.Target.Vocab()))
 	}
@@ -118,11 +124,12 @@ func (c *calibration) ready(ctx context.Context, of func(*lane) *cache, lanes, n
 		e.lanes = append(e.lanes, l)
 	}
 	first := of(e.lanes[0])
-	if c.past+n > first.model.Context() {
+	if c.past+n > first.model.Context() || e.pair.Encoder != nil && c.past-c.input+n > e.pair.Encoder.Most {
 		return false, nil
 	}
 	for _, l := range e.lanes[:lanes] {
 		cache := of(l)
+		cache.input = c.input
 		cache.rollback(c.past)
 		if cache.held() < c.past && cache != first {
 			if err := cache.share(first, c.past); err != nil {

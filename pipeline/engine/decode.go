@@ -65,7 +65,7 @@ func (e *Engine) scoreAll(ctx context.Context) error {
 func (l *lane) standardize() error {
 	for t := range len(l.loop.Drafted) + 1 {
 		at := l.loop.Position + t
-		if err := l.chain.Standardize(l.target.row(t), l.tokens[:at], &l.q[t]); err != nil {
+		if err := l.standardizeRow(l.target.row(t), l.tokens[:at], &l.q[t]); err != nil {
 			return rowError{fmt.Errorf("score token %d: %w", at, err)}
 		}
 	}

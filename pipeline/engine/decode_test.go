@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
@@ -32,6 +33,41 @@ func TestDecodeHasTheTargetsLaw(t *testing.T) {
 				})
 				sameLaw(t, law, targetsLaw(t, q, vocab, s, eos, prompt, limit))
 			})
+		}
+	}
+}
+
+// TestDecodeHasAnEncoderDecodersLaw is the same for an encoder-decoder target: the
+// models are told where the input ends, and penalties look back to what the decoder
+// begins with.
+func TestDecodeHasAnEncoderDecodersLaw(t *testing.T) {
+	tok, eos := enginetest.Letters(t, "ab")
+	const vocab, limit = 3, 3
+	input, start := []int32{0, 1, 0}, []int32{1}
+	s := spec.Sampling{Temperature: 1, RepetitionPenalty: 2.5, NoRepeatNGramSize: 2}
+	q, p := enginetest.Hashed(vocab, 5), enginetest.Hashed(vocab, 6)
+	decoder := func(tokens []int32) []float32 { return q(slices.Concat(input, tokens)) }
+	want := targetsLaw(t, decoder, vocab, s, eos, start, limit)
+	for name, law := range map[string]spec.Drafter{"draft": nil, "lookup": spec.Lookup{Vocab: vocab, N: 2}} {
+		for k := range 3 {
+			t.Run(fmt.Sprintf("%s/k%d", name, k), func(t *testing.T) {
+				got := spectest.Law(func(u *spectest.Coins) string {
+					target, draft := enginetest.New(t, vocab, q), enginetest.New(t, vocab, p)
+					target.Note, draft.Note, target.Input, draft.Input = u.Note, u.Note, len(input), len(input)
+					pair := Pair{Target: target, Draft: draft, Tokenizer: tok, EOS: []int32{eos}, Encoder: &Encoder{Start: start, Most: 20}}
+					if law != nil {
+						pair.Draft, pair.Law = nil, law
+					}
+					return fmt.Sprint(decodeOnce(t, pair, k, s, u, pair.Prompt(input), nil, limit).tokens)
+				})
+				sameLaw(t, got, want)
+			})
+		}
+	}
+	pair := Pair{Target: enginetest.New(t, vocab, q), Encoder: &Encoder{Start: start, Most: 4}}
+	for n, room := range map[int]int{1: 3, 4: 3, 5: 0} {
+		if got := pair.Room(pair.Prompt(make([]int32, n)), 40); got != room {
+			t.Errorf("behind an input of %d tokens there is room for %d, want %d", n, got, room)
 		}
 	}
 }

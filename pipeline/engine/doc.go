@@ -4,7 +4,7 @@
 //
 // A sequence's life, and the file that tells it:
 //
-//	pair.go      what sequences are decoded with: the models, as interfaces
+//	pair.go      what sequences are decoded with: the models, as interfaces; how prompts are built for them
 //	engine.go    sequences come, and leave
 //	schedule.go  who decodes and what is fed of the prompts that wait, by the room in the caches
 //	lane.go      one lane: a sequence, its caches and buffers

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -208,7 +209,11 @@ func (m modelDrafter) feed(d *proposal, _ int, p *pass, bill *time.Duration) err
 
 func (m modelDrafter) draw(d *proposal) error {
 	logits := m.cache.row(-1)
-	if err := d.standardize(logits, d.tokens, d.law()); err != nil {
+	err := d.standardize(logits, d.tokens, d.law())
+	if errors.Is(err, spec.ErrNoMass) {
+		return nil // a trimmed draft of whose tokens none may come next
+	}
+	if err != nil {
 		return rowError{err}
 	}
 	d.sure(logits, d.draw())

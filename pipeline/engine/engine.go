@@ -108,6 +108,9 @@ func (e *Engine) Tokenizer() *tokenize.Tokenizer { return e.pair.Tokenizer }
 // Context is the most tokens that a sequence can have.
 func (e *Engine) Context() int { return e.pair.Target.Context() }
 
+// Pair is what the engine decodes with. Its decoders are the engine's.
+func (e *Engine) Pair() Pair { return e.pair }
+
 // Active is how many sequences the engine has in hand.
 func (e *Engine) Active() int { return len(e.waiting) + len(e.batch) }
 

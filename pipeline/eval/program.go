@@ -12,6 +12,8 @@ const (
 	ExtractNone = "none"
 	// ExtractFenced takes the code between ``` fences, as chat models write it.
 	ExtractFenced = "fenced"
+	// ExtractWhole takes the completion as the whole program.
+	ExtractWhole = "whole"
 )
 
 // Problem is a row of a dataset in HumanEval's form.
@@ -24,6 +26,9 @@ type Problem struct {
 
 // assemble is the program that a completion of the problem makes.
 func (p *Problem) assemble(completion, extract string) string {
+	if extract == ExtractWhole {
+		return completion + "\n"
+	}
 	if extract != ExtractFenced {
 		return p.Prompt + completion + "\n"
 	}

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,8 @@ const (
 	Programs = "programs"
 	// References compares with a column of the dataset.
 	References = "references"
+	// Likelihood has the target say how likely it finds them; it is a metric, too.
+	Likelihood = "likelihood"
 )
 
 // Rows yields the dataset of a job.
@@ -29,12 +32,15 @@ type Rows interface {
 
 // Options says how a job is scored.
 type Options struct {
-	Kind      string // Programs or References; empty: as the dataset's columns say
+	Kind      string // Programs, References or Likelihood alone; empty: as the dataset's columns say
 	Reference string // column; empty: the first of summary, reference, answer, target that there is
 	Stem      bool   // ROUGE with the stemmer
-	Extract   string // ExtractNone or ExtractFenced; empty: fenced where the job has a template
+	Extract   string // ExtractNone, ExtractFenced or ExtractWhole; empty: fenced where the job has a template or is a chat, and as the format says where completions were given
 	Unsafe    bool   // run programs without a sandbox
 	Workers   int    // programs at a time
+	// Likelihood scores completions by the target, ordered by row; nil: it is not
+	// asked. Its scores join those of Kind.
+	Likelihood func(ctx context.Context, mode string, all []storage.Completion) ([]storage.Score, error)
 	// Progress is told what is being done, and how far it is. May be nil.
 	Progress func(step string, done, of int)
 }
@@ -87,11 +93,16 @@ type spec struct {
 		Template string `json:"template"`
 		Limit    int    `json:"limit"`
 	} `json:"dataset"`
+	Chat  *struct{} `json:"chat"`
+	Given *Source   `json:"given"`
 }
 
 // extract is how programs are taken from completions, if nobody says.
 func (s *spec) extract() string {
-	if s.Dataset.Template != "" {
+	if s.Given != nil {
+		return s.Given.Extract
+	}
+	if s.Dataset.Template != "" || s.Chat != nil {
 		return ExtractFenced
 	}
 	return ExtractNone
@@ -109,10 +120,7 @@ func Score(ctx context.Context, job *storage.Job, rows Rows, o Options) (*Summar
 		return nil, err
 	}
 	if o.Kind == "" {
-		o.Kind = References
-		if f := dataset[0].Fields; has(f, "test") && has(f, "entry_point") {
-			o.Kind = Programs
-		}
+		o.Kind = o.kind(dataset[0].Fields)
 	}
 	sum := &Summary{Job: job.Name(), Kind: o.Kind, Rows: len(dataset), Complete: job.Done(), Modes: map[string]*Mode{}}
 	var measure func(mode string, all []storage.Completion) ([]storage.Score, error)
@@ -138,17 +146,29 @@ func Score(ctx context.Context, job *storage.Job, rows Rows, o Options) (*Summar
 		measure = func(_ string, all []storage.Completion) ([]storage.Score, error) {
 			return compareTexts(ctx, dataset, all, sum.Reference, o.Stem)
 		}
+	case Likelihood:
+		measure = func(string, []storage.Completion) ([]storage.Score, error) { return nil, nil }
 	default:
-		return nil, fmt.Errorf("score job %s: %q is not a way of scoring: want %s or %s", job.Name(), o.Kind, Programs, References)
+		return nil, fmt.Errorf("score job %s: %q is not a way of scoring: want %s, %s or %s", job.Name(), o.Kind, Programs, References, Likelihood)
 	}
 	for _, mode := range s.Modes {
-		all, err := completions(job, mode, len(dataset))
+		all, err := completions(job, mode, len(dataset), o.Likelihood != nil)
 		if err != nil {
 			return nil, err
 		}
 		scores, err := measure(mode, all)
 		if err != nil {
 			return nil, err
+		}
+		if o.Likelihood != nil {
+			more, err := o.Likelihood(ctx, mode, all)
+			if err != nil {
+				return nil, err
+			}
+			scores = append(scores, more...)
+			slices.SortStableFunc(scores, func(a, b storage.Score) int {
+				return cmp.Or(cmp.Compare(a.Row, b.Row), cmp.Compare(a.Sample, b.Sample))
+			})
 		}
 		if err := job.WriteScores(mode, scores); err != nil {
 			return nil, err
@@ -160,6 +180,17 @@ func Score(ctx context.Context, job *storage.Job, rows Rows, o Options) (*Summar
 		return nil, fmt.Errorf("write the scores of job %s: %w", job.Name(), err)
 	}
 	return sum, job.WriteScoreSummary(append(data, '\n'))
+}
+
+// kind is how a dataset with these columns is scored if nobody says.
+func (o *Options) kind(f map[string]string) string {
+	if has(f, "test") && has(f, "entry_point") {
+		return Programs
+	}
+	if _, err := referenceColumn(f, o.Reference); err != nil && o.Likelihood != nil && o.Reference == "" {
+		return Likelihood
+	}
+	return References
 }
 
 // read takes the rows of a dataset that a job decoded.
@@ -181,14 +212,17 @@ func read(rows Rows, limit int) ([]storage.Row, error) {
 	return all, nil
 }
 
-// completions are those of a mode, by row and sample.
-func completions(job *storage.Job, mode string, rows int) ([]storage.Completion, error) {
+// completions are those of a mode, by row and sample; without tokens, unless they
+// are wanted.
+func completions(job *storage.Job, mode string, rows int, tokens bool) ([]storage.Completion, error) {
 	var all []storage.Completion
 	err := job.ReadCompletions(mode, func(c storage.Completion) error {
 		if c.Row < 0 || c.Row >= int64(rows) {
 			return fmt.Errorf("score job %s: it has a completion of row %d, the dataset has %d rows: name the dataset that was decoded", job.Name(), c.Row, rows)
 		}
-		c.Tokens = nil // the most of a completion's memory
+		if !tokens {
+			c.Tokens = nil // the most of a completion's memory
+		}
 		all = append(all, c)
 		return nil
 	})

@@ -94,7 +94,7 @@ func OfRow(name string, scores []float64) float64 {
 }
 
 // measures is the order of a summary's lines.
-var measures = []string{"pass@1", "pass@10", "pass@100", "rouge1", "rouge2", "rougeL", "rougeLsum", "exact"}
+var measures = []string{"pass@1", "pass@10", "pass@100", "rouge1", "rouge2", "rougeL", "rougeLsum", "exact", Likelihood}
 
 // reasons is the order of what became of programs.
 var reasons = []string{sandbox.Passed, sandbox.Failed, sandbox.Error, sandbox.Timeout, sandbox.Memory, sandbox.Crashed, "none"}
@@ -121,10 +121,10 @@ func (s *Summary) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
 	var modes []*Mode
 	fmt.Fprint(t, "\t")
-	for _, name := range []string{"ars", "sps"} {
+	for _, name := range []string{"ars", "sps", GivenMode} {
 		if m := s.Modes[name]; m != nil {
 			modes = append(modes, m)
-			fmt.Fprintf(t, "%s\t", map[string]string{"ars": "ArS", "sps": "SpS"}[name])
+			fmt.Fprintf(t, "%s\t", map[string]string{"ars": "ArS", "sps": "SpS", GivenMode: GivenMode}[name])
 		}
 	}
 	fmt.Fprintln(t)
@@ -164,7 +164,7 @@ func (s *Summary) Table(w io.Writer) error {
 
 // Text is the value of a measure for people: pass rates in percent.
 func (v Value) Text(measure string) string {
-	if strings.HasPrefix(measure, "rouge") {
+	if strings.HasPrefix(measure, "rouge") || measure == Likelihood {
 		return fmt.Sprintf("%.4f [%.4f, %.4f]", v.Mean, v.Low, v.High)
 	}
 	return fmt.Sprintf("%.1f%% [%.1f, %.1f]", 100*v.Mean, 100*v.Low, 100*v.High)

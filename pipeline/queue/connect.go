@@ -36,22 +36,34 @@ var ErrClosed = errors.New("the queue is closed")
 // Options say how to reach a NATS server and how the queue behaves there. The zero value is of use.
 type Options struct {
 	Credentials string // path of a NATS credentials file; a user and password or a token may stand in the URL instead
+	NKey        string // path of a file with an NKey's seed
 
 	TLSCA   string // path of the PEM certificates that sign the server's, when the system does not know them
 	TLSCert string // path of the client's PEM certificate; TLSKey goes with it
 	TLSKey  string
 
-	// AckWait is how long a silent worker keeps a shard before another gets it; 0: 60 seconds. It belongs to the
-	// consumer that all workers share, and the worker that started last decides: give all of them the same.
+	// AckWait is how long a silent worker keeps a shard before another gets it; 0: 60 seconds. It belongs to what
+	// is published: workers take it from there.
 	AckWait time.Duration
+
+	// Turn is how long a worker keeps to one run while another of the same priority has work; 0: 10 seconds.
+	Turn time.Duration
+
+	// Worker is for who takes shards and publishes none: it makes nothing on the server. Where no submitter has made
+	// the streams yet, Connect waits until one does.
+	Worker bool
 
 	// Wait is how long a server that does not answer yet is waited for; 0: not at all. What it answers, a refusal of
 	// the credentials say, is never waited out.
 	Wait time.Duration
 
-	Replicas int          // copies of each stream in a cluster, used when they are first made; 0: 1
-	Name     string       // the name by which the server knows this client; "": draftmill
-	Logger   *slog.Logger // nil: slog.Default()
+	// Replicas is the copies of each stream and MaxBytes bounds that of the shards; both are used when they are first
+	// made. 0: 3 copies on a cluster, else 1; no bound. Who publishes to a full stream waits.
+	Replicas int
+	MaxBytes int64
+
+	Name   string       // the name by which the server knows this client; "": draftmill
+	Logger *slog.Logger // nil: slog.Default()
 }
 
 // Queue is a connection to one server's shard queue. It is safe for concurrent use.
@@ -59,20 +71,41 @@ type Queue struct {
 	nc *nats.Conn
 	js jetstream.JetStream
 	stores
-	ackWait  time.Duration
-	replicas int
-	server   string // the addresses that were given, without secrets
-	log      *slog.Logger
+	ackWait    time.Duration
+	turn       time.Duration
+	maxDeliver int
+	maxPayload int
+	replicas   int
+	maxBytes   int64
+	worker     bool   // makes nothing on the server
+	server     string // the addresses that were given, without secrets
+	log        *slog.Logger
 
 	life     context.Context // ends with Close
 	end      context.CancelFunc
 	work     sync.WaitGroup // heartbeats, watchers, give-backs; guarded by mu so that none is added after Close
 	mu       sync.Mutex
-	opening  sync.Mutex   // held while a source opens
 	asyncErr atomic.Value // the last error the server sent out of turn, an error in a box
+
+	// guarded by mu
+	opened     map[string]bool // runs whose consumers are as they should be
+	priorities map[string]int  // of runs, as chosen here
+	announcing bool            // news are about to be sent
+	announced  time.Time       // when they were sent last
 }
 
-type boxedError struct{ error }
+type boxedError struct {
+	error
+	when time.Time
+}
+
+// forbidden is the violation of this user's permissions that the server spoke of since then; it answers to none of them.
+func (q *Queue) forbidden(since time.Time) error {
+	if last, ok := q.asyncErr.Load().(boxedError); ok && last.when.After(since) && errors.Is(last.error, nats.ErrPermissionViolation) {
+		return fmt.Errorf("this user may not do that; configs/nats/roles.conf shows what submitters and workers may: %w", last.error)
+	}
+	return nil
+}
 
 // Connect reaches the server at url (several, separated by commas, are one cluster) and makes the queue's streams
 // where they are absent. Close the queue when done. Errors name the server, what is wrong and what to do.
@@ -81,7 +114,13 @@ func Connect(ctx context.Context, url string, o Options) (*Queue, error) {
 }
 
 func connect(ctx context.Context, address string, o Options, more ...nats.Option) (*Queue, error) {
-	q := &Queue{ackWait: o.AckWait, replicas: max(o.Replicas, 1), server: Redact(address), log: o.Logger}
+	q := &Queue{
+		ackWait: o.AckWait, turn: o.Turn, maxDeliver: maxDeliveries, maxPayload: maxPayload, replicas: o.Replicas, maxBytes: o.MaxBytes, worker: o.Worker,
+		server: Redact(address), log: o.Logger, opened: map[string]bool{}, priorities: map[string]int{},
+	}
+	if q.turn == 0 {
+		q.turn = defaultTurn
+	}
 	if q.ackWait < 0 {
 		return nil, fmt.Errorf("connect to NATS: the ack wait is %v, it must be positive", q.ackWait)
 	}
@@ -100,6 +139,11 @@ func connect(ctx context.Context, address string, o Options, more ...nats.Option
 	if q.nc, err = q.reach(ctx, address, append(opts, more...), o.Wait); err != nil {
 		q.end()
 		return nil, explain(q.server, scrub(address, err))
+	}
+	if q.replicas == 0 {
+		if q.replicas = 1; q.nc.ConnectedClusterName() != "" {
+			q.replicas = 3
+		}
 	}
 	if q.js, err = jetstream.New(q.nc, jetstream.WithPublishAsyncMaxPending(uploadWindow)); err == nil {
 		err = q.open(ctx)
@@ -158,14 +202,25 @@ func (q *Queue) natsOptions(ctx context.Context, o Options) ([]nats.Option, erro
 				q.log.Warn("queue: the connection is lost; trying to reach the server again", "server", q.server, "err", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { q.log.Warn("queue: connected again", "server", q.server) }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			q.log.Warn("queue: connected again", "server", q.server)
+			q.forgetRuns() // the server may have lost its store
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { q.end() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			q.asyncErr.Store(boxedError{err})
+			q.asyncErr.Store(boxedError{err, time.Now()})
 			q.log.Debug("queue: connection", "err", err)
 		}),
 	}
 	if o.Credentials != "" {
 		opts = append(opts, nats.UserCredentials(o.Credentials))
+	}
+	if o.NKey != "" {
+		key, err := nats.NkeyOptionFromSeed(o.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("connect to NATS: read the NKey's seed %s: %w; name a file that holds one (nk -gen user)", o.NKey, err)
+		}
+		opts = append(opts, key)
 	}
 	if o.TLSCA != "" {
 		opts = append(opts, nats.RootCAs(o.TLSCA))
@@ -247,7 +302,7 @@ func explain(server string, err error) error {
 		errors.Is(err, nats.ErrAccountAuthExpired):
 		hint = "the server refused the credentials; give a valid credentials file, or a user and password in the URL"
 	case errors.Is(err, nats.ErrPermissionViolation):
-		hint = "this user may not use the queue; allow it the subjects $JS.>, $KV.>, $O.>, draftmill.> and _INBOX.>"
+		hint = "this user may not use the queue; configs/nats/roles.conf shows what submitters and workers need"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		hint = "the server has no JetStream for this account; start it with -js or enable JetStream in its configuration"

@@ -165,7 +165,7 @@ func TestConnectKeepsAndMendsWhatExists(t *testing.T) {
 				return
 			}
 			defer q.Close()
-			if _, err := q.Source(t.Context(), ""); err != nil {
+			if _, err := q.Source(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -32,11 +32,11 @@ func (q *Queue) bury(ctx context.Context, d *Delivery, reason error) error {
 	msg.Header.Set(headerReason, oneLine(reason))
 	msg.Header.Set(headerAttempt, strconv.Itoa(d.mark.count))
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s %d", d.id, d.mark.revision))
-	if object := d.msg.Headers().Get(headerPayload); object != "" {
+	if object := d.msg.Header.Get(headerPayload); object != "" {
 		msg.Header.Set(headerPayload, object)
-		msg.Header.Set(headerSHA256, d.msg.Headers().Get(headerSHA256))
+		msg.Header.Set(headerSHA256, d.msg.Header.Get(headerSHA256))
 	} else {
-		msg.Data = d.msg.Data()
+		msg.Data = d.msg.Data
 	}
 	if _, err := q.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(deadStreamName)); err != nil {
 		return fmt.Errorf("copy it to the dead letters: %w", err)

@@ -10,27 +10,29 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/propagation"
 )
 
 // ErrSettled says that the delivery was acknowledged, given back or rejected before.
 var ErrSettled = errors.New("the delivery is settled already")
 
-// Delivery is one shard handed to a worker. It keeps itself alive until it is settled by exactly one of Ack, Retry,
-// Release and Reject; another one after that returns ErrSettled.
+// Delivery is one shard handed to a worker. It keeps itself alive while its worker advances, until it is settled by
+// exactly one of Ack, Retry, Release and Reject; another one after that returns ErrSettled.
 //
-// What it tells the server goes as a request on the message's reply subject, which the server confirms, where
-// jetstream.Msg would publish unconfirmed.
+// What it tells the server goes as a request on the message's reply subject, which the server confirms.
 type Delivery struct {
-	q      *Queue
-	msg    jetstream.Msg
-	key    string
-	tail   string // the key as part of a subject
-	id     string // the publish's Nats-Msg-Id
-	object string // where a large payload lies
-	data   []byte
-	mark   mark // the attempt as counted
+	q       *Queue
+	msg     *nats.Msg
+	ackWait time.Duration // the consumer's
+	key     string
+	tail    string // the key as part of a subject
+	id      string // the publish's Nats-Msg-Id
+	object  string // where a large payload lies
+	data    []byte
+	mark    mark // the attempt as counted
 
 	received time.Time
+	advanced atomic.Int64 // when the worker last did, in nanoseconds since received
 	settled  atomic.Bool
 	beating  context.Context // ends when the heartbeats are to stop
 	stop     context.CancelFunc
@@ -38,10 +40,10 @@ type Delivery struct {
 	lost     chan struct{}
 }
 
-func newDelivery(q *Queue, msg jetstream.Msg) *Delivery {
+func newDelivery(q *Queue, msg *nats.Msg, ackWait time.Duration) *Delivery {
 	d := &Delivery{
-		q: q, msg: msg, received: time.Now(),
-		key: keyOf(shardSubjects, msg.Subject()), tail: msg.Subject()[len(shardSubjects):], id: msg.Headers().Get(nats.MsgIdHdr),
+		q: q, msg: msg, ackWait: ackWait, received: time.Now(),
+		key: keyOf(shardSubjects, msg.Subject), tail: msg.Subject[len(shardSubjects):], id: msg.Header.Get(nats.MsgIdHdr),
 		stopped: make(chan struct{}), lost: make(chan struct{}),
 	}
 	d.beating, d.stop = context.WithCancel(q.life)
@@ -57,15 +59,24 @@ func (d *Delivery) Data() []byte { return d.data }
 // Attempt is 1 when the shard is handed out for the first time since it was published.
 func (d *Delivery) Attempt() int { return d.mark.count }
 
+// Trace is ctx with the span in which the shard was published, if there is one.
+func (d *Delivery) Trace(ctx context.Context) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(d.msg.Header))
+}
+
+// Advance says that the worker gets on with the shard. Without it for an AckWait the delivery stops keeping itself
+// alive, so that a worker that hangs loses the shard to another. It is cheap, and safe for concurrent use.
+func (d *Delivery) Advance() { d.advanced.Store(int64(time.Since(d.received))) }
+
 // Lost is closed when the server confirmed no progress for an AckWait: somebody else may have the shard by now. Work
 // may go on, since results commit first-writer-wins, and Ack still takes the shard off the queue.
 func (d *Delivery) Lost() <-chan struct{} { return d.lost }
 
-// keepAlive tells the server of progress every third of AckWait until the delivery is settled or lost. A heartbeat
-// counts from when it was sent, the server's clock never being ahead of that.
+// keepAlive tells the server of progress every third of AckWait, while there is some, until the delivery is settled or
+// lost. A heartbeat counts from when it was sent, the server's clock never being ahead of that.
 func (d *Delivery) keepAlive() {
 	defer close(d.stopped)
-	interval := d.q.ackWait / 3
+	interval := d.ackWait / 3
 	last, next := d.received, d.received.Add(interval)
 	for {
 		if !pause(d.beating, time.Until(next)) {
@@ -75,7 +86,8 @@ func (d *Delivery) keepAlive() {
 			return
 		}
 		sent := time.Now()
-		if left := d.q.ackWait - sent.Sub(last); left > 0 {
+		hangs := sent.Sub(d.received)-time.Duration(d.advanced.Load()) >= d.ackWait
+		if left := d.ackWait - sent.Sub(last); left > 0 && !hangs {
 			once, cancel := context.WithTimeout(d.beating, min(interval, left))
 			err := d.tell(once, "+WPI")
 			cancel()
@@ -84,12 +96,15 @@ func (d *Delivery) keepAlive() {
 				continue
 			}
 		}
-		if time.Since(last) >= d.q.ackWait {
+		if time.Since(last) >= d.ackWait {
+			if hangs {
+				d.q.log.Warn("queue: the worker does not get on with a shard; others may have it now", "shard", d.key, "ack_wait", d.ackWait)
+			}
 			d.q.log.Debug("queue: shard lost", "key", d.key, "silent", time.Since(last))
 			close(d.lost)
 			return
 		}
-		next = time.Now().Add(min(interval/8, d.q.ackWait-time.Since(last)))
+		next = time.Now().Add(min(interval/8, d.ackWait-time.Since(last)))
 	}
 }
 
@@ -101,7 +116,7 @@ func (d *Delivery) stopHeartbeats() {
 
 // tell sends an answer about this message and waits for the server's confirmation.
 func (d *Delivery) tell(ctx context.Context, answer string) error {
-	_, err := d.q.nc.RequestWithContext(ctx, d.msg.Reply(), []byte(answer))
+	_, err := d.q.nc.RequestWithContext(ctx, d.msg.Reply, []byte(answer))
 	return err
 }
 
@@ -143,7 +158,7 @@ func (d *Delivery) deleteMessage(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case m.Subject != d.msg.Subject() || m.Header.Get(nats.MsgIdHdr) != d.id: // the stream was made anew
+	case m.Subject != d.msg.Subject || m.Header.Get(nats.MsgIdHdr) != d.id: // the stream was made anew
 		return nil
 	}
 	d.q.log.Debug("queue: the consumer does not confirm; deleting the message", "key", d.key)
@@ -184,6 +199,7 @@ func (d *Delivery) Ack(ctx context.Context) error {
 // Retry gives the shard back, not to be handed out again before delay has passed.
 func (d *Delivery) Retry(ctx context.Context, delay time.Duration) error {
 	return d.settle(ctx, "give back", func(ctx context.Context) error {
+		defer d.q.announce(max(delay, 0))
 		if delay <= 0 {
 			return d.giveBack(ctx, "-NAK")
 		}
@@ -201,6 +217,7 @@ func (d *Delivery) Release(ctx context.Context) error {
 		// A server whose disk is full does not answer; who stops does not wait for it.
 		once, cancel := context.WithTimeout(ctx, confirmTimeout)
 		defer cancel()
+		defer d.q.announce(0)
 		uncounted := d.q.counts.undo(once, d.tail, d.id, d.mark)
 		return both(d.giveBack(ctx, "-NAK"), uncounted)
 	})
@@ -251,7 +268,7 @@ func (d *Delivery) abandon() {
 				d.q.log.Debug("queue: abandon a shard", "key", d.key, "err", err)
 			}
 		}
-		_ = d.q.nc.Publish(d.msg.Reply(), []byte("-NAK")) // if that is lost, it comes back after AckWait
+		_ = d.q.nc.Publish(d.msg.Reply, []byte("-NAK")) // if that is lost, it comes back after AckWait
 	})
 }
 

@@ -12,27 +12,37 @@ func TestAShardOfADeadWorkerComesBack(t *testing.T) {
 	t.Parallel()
 	server := embed(t, t.TempDir(), EmbedOptions{})
 	dying, living := open(t, server, time.Second), open(t, server, time.Second)
-	s := source(t, living, "")
+	s := source(t, living)
 	publish(t, living, true, "job/ars/1")
-	d := take(t, source(t, dying, ""), "job/ars/1", 1)
+	d := take(t, source(t, dying), "job/ars/1", 1)
 	dying.nc.Close() // as its process would end
 	wait(t, d.Lost(), "lost")
 	check(t, take(t, s, "job/ars/1", 2).Ack(t.Context()))
 	pending(t, living, "", 0)
 }
 
-// When no worker is left, whoever starts next does not wait for AckWait.
-func TestTheShardsOfTheDeadGoToTheFirstNewcomer(t *testing.T) {
+// What a dead process had in hand, its embedded queue hands out at once when it is opened again.
+func TestTheShardsOfADeadProcessAreAdopted(t *testing.T) {
 	t.Parallel()
-	server := embed(t, t.TempDir(), EmbedOptions{})
+	dir := t.TempDir()
 	for attempt := 1; attempt <= 3; attempt++ {
+		server, err := Embed(dir, EmbedOptions{})
+		check(t, err)
 		q, err := server.Connect(t.Context(), Options{AckWait: time.Hour})
 		check(t, err)
-		publish(t, q, attempt == 1, "job/ars/1")
-		take(t, source(t, q, "job"), "job/ars/1", attempt)
-		nothing(t, source(t, q, "job"), 100*time.Millisecond) // a second source beside the first takes nothing from it
-		q.nc.Close()
-		check(t, q.Close())
+		publish(t, q, attempt == 1, "job/run/ars/1", "job/run/ars/2")
+		if attempt == 1 {
+			check(t, q.Prioritize(t.Context(), "job/run", 3))
+		}
+		s, err := q.Source(t.Context())
+		check(t, err)
+		take(t, s, "job/run/ars/1", attempt)
+		jobs, err := q.Jobs(t.Context(), "")
+		check(t, err)
+		if want := (JobState{Scope: "job/run", Queued: 2, InHand: 1, Priority: 3}); len(jobs) != 1 || jobs[0] != want {
+			t.Errorf("jobs %+v, want %+v", jobs, want)
+		}
+		check(t, errors.Join(s.Close(), q.Close(), server.Close()))
 	}
 }
 
@@ -42,7 +52,7 @@ func TestCloseLosesWhatIsNotSettled(t *testing.T) {
 	q, err := server.Connect(t.Context(), Options{})
 	check(t, err)
 	publish(t, q, true, "job/ars/1")
-	s, err := q.Source(t.Context(), "")
+	s, err := q.Source(t.Context())
 	check(t, err)
 	d := take(t, s, "job/ars/1", 1)
 	check(t, s.Close())
@@ -62,14 +72,26 @@ func TestHeartbeatsCarryADeliveryPastAckWait(t *testing.T) {
 	const ackWait = 2 * time.Second
 	q, other := open(t, server, ackWait), open(t, server, ackWait)
 	publish(t, q, true, "job/ars/1")
-	d := take(t, source(t, q, ""), "job/ars/1", 1)
-	nothing(t, source(t, other, ""), 3*ackWait+ackWait/4)
+	d := take(t, source(t, q), "job/ars/1", 1)
+	working, rest := context.WithCancel(t.Context())
+	go func() {
+		for pause(working, ackWait/4) {
+			d.Advance()
+		}
+	}()
+	s := source(t, other)
+	nothing(t, s, 3*ackWait+ackWait/4)
 	select {
 	case <-d.Lost():
 		t.Fatal("lost, on a good connection")
 	default:
 	}
+	// A worker that hangs, on the same good connection, loses it.
+	rest()
+	wait(t, d.Lost(), "lost")
+	again := take(t, s, "job/ars/1", 2)
 	check(t, d.Ack(t.Context()))
+	check(t, again.Ack(t.Context()))
 	pending(t, q, "", 0)
 	leftovers(t, q)
 }
@@ -77,7 +99,7 @@ func TestHeartbeatsCarryADeliveryPastAckWait(t *testing.T) {
 func TestRetryWaitsForItsDelay(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, time.Second)
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/ars/1")
 	d := take(t, s, "job/ars/1", 1)
 	const delay = 2 * time.Second // longer than AckWait: a heartbeat left over would shorten or lengthen it
@@ -95,7 +117,7 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 func TestReleaseGivesBackAtOnceAndDoesNotCount(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, time.Hour) // whatever comes back did not wait for AckWait
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/ars/1")
 	for range 3 {
 		check(t, take(t, s, "job/ars/1", 1).Release(t.Context()))
@@ -109,7 +131,7 @@ func TestReleaseGivesBackAtOnceAndDoesNotCount(t *testing.T) {
 func TestRejectPutsTheShardAmongTheDeadLetters(t *testing.T) {
 	t.Parallel()
 	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), 0)
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/ars/1", "other/ars/1")
 	large := noise(100 << 10)
 	_, err := q.Publish(t.Context(), "job/sps/2", large)
@@ -163,7 +185,7 @@ func TestRejectPutsTheShardAmongTheDeadLetters(t *testing.T) {
 func TestADeliveryIsSettledOnce(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, 0)
-	s := source(t, q, "")
+	s := source(t, q)
 	for name, settle := range settlements {
 		publish(t, q, true, "job/ars/"+name)
 		d := take(t, s, "job/ars/"+name, 1)
@@ -192,11 +214,11 @@ func TestAckAfterLost(t *testing.T) {
 	q := open(t, server, time.Second)
 	publish(t, q, true, "job/ars/1")
 	cutOff := openURL(t, network.url(), time.Second)
-	late := take(t, source(t, cutOff, ""), "job/ars/1", 1)
+	late := take(t, source(t, cutOff), "job/ars/1", 1)
 
 	network.set(true)
 	wait(t, late.Lost(), "lost")
-	second := take(t, source(t, q, ""), "job/ars/1", 2)
+	second := take(t, source(t, q), "job/ars/1", 2)
 	network.set(false)
 
 	check(t, late.Ack(t.Context())) // waits for the connection
@@ -212,7 +234,7 @@ func TestAckWithoutAServerFails(t *testing.T) {
 	network := newProxy(t, strings.TrimPrefix(server.URL(), "nats://"))
 	q := openURL(t, network.url(), time.Second)
 	publish(t, q, true, "job/ars/1")
-	d := take(t, source(t, q, ""), "job/ars/1", 1)
+	d := take(t, source(t, q), "job/ars/1", 1)
 	network.set(true)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -225,14 +247,15 @@ func TestAckWithoutAServerFails(t *testing.T) {
 func TestSettleWithAConsumerThatForgot(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, time.Hour)
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/ars/1", "job/ars/2")
 	one, two := take(t, s, "job/ars/1", 1), take(t, s, "job/ars/2", 1)
-	check(t, q.shards.DeleteConsumer(t.Context(), durableName))
+	check(t, q.shards.DeleteConsumer(t.Context(), consumerOf("job/ars")))
 	check(t, one.Ack(t.Context())) // no consumer at all
+	pending(t, q, "job/ars", 1)
 	again := take(t, s, "job/ars/2", 2)
-	check(t, q.shards.DeleteConsumer(t.Context(), durableName))
-	source(t, q, "") // a new one that sent nothing yet
+	check(t, q.shards.DeleteConsumer(t.Context(), consumerOf("job/ars")))
+	pending(t, q, "job/ars", 1) // makes a new one that sent nothing yet
 	check(t, two.Reject(t.Context(), errors.New("no")))
 	check(t, again.Ack(t.Context()))
 	pending(t, q, "", 0)
@@ -247,7 +270,7 @@ func TestTheCountOfAttemptsSurvivesARestart(t *testing.T) {
 		q, err := server.Connect(t.Context(), Options{AckWait: time.Second})
 		check(t, err)
 		publish(t, q, attempt == 1, "job/ars/1")
-		s, err := q.Source(t.Context(), "")
+		s, err := q.Source(t.Context())
 		check(t, err)
 		take(t, s, "job/ars/1", attempt)
 		check(t, errors.Join(s.Close(), q.Close(), server.Close()))
@@ -261,7 +284,7 @@ func TestAShardOutlivesAServerRestartInAWorkersHands(t *testing.T) {
 	check(t, err)
 	url := server.URL()
 	q := openURL(t, url, 20*time.Second)
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/ars/1", "job/ars/2")
 	d := take(t, s, "job/ars/1", 1)
 	check(t, server.Close())

@@ -2,14 +2,15 @@
 //
 // A shard is known by its key "<job>/<run>/<mode>/<shard>", where the run names the job's specification and its output
 // folder (pipeline.Run), and lies on the subject draftmill.shards.<job>.<run>.<mode>.<shard>. Jobs of one name that
-// differ in either share nothing. A scope is what begins keys: "<job>" or "<job>/<run>". Five things live on the server,
-// all on file storage:
+// differ in either share nothing. A scope is what begins keys: "<job>" or "<job>/<run>". On the server live, all on file
+// storage, on three servers of a cluster:
 //
 //	DRAFTMILL            stream   the work queue: a shard stays until it is acknowledged
 //	DRAFTMILL_DEAD       stream   shards that no worker can do, with the reason
 //	DRAFTMILL_PAYLOADS   objects  the bytes of shards larger than the server's message limit
 //	DRAFTMILL_ATTEMPTS   keys     how often each queued shard was handed out
-//	workers              durable  the pull consumer that all workers share (workers-<job> for workers of one job)
+//	DRAFTMILL_EXHAUSTED  stream   the server's word on shards that it handed out too often
+//	<job>=<run>          durable  a run's pull consumer, which all workers share; it holds AckWait and the priority
 //
 // # Invariants
 //
@@ -19,9 +20,10 @@
 // stored twice, and a shard that was done and is rightly published again is never swallowed by the server's
 // duplicate window, because its id is another one.
 //
-// A delivery keeps itself alive. Progress is sent every third of AckWait from the moment the message arrives, and
-// each one is confirmed by the server: a publish into a dead connection's buffer does not count. When none was
-// confirmed for a whole AckWait, Lost is closed, for somebody else may hold the shard by then.
+// A delivery keeps itself alive while its worker advances. Progress is sent every third of AckWait, and each one is
+// confirmed by the server: a publish into a dead connection's buffer does not count. A worker that did not call Advance
+// for a whole AckWait sends none. When none was confirmed for a whole AckWait, Lost is closed, for somebody else may hold
+// the shard by then.
 //
 // A shard is settled once, and the server confirms it. Delivery is at least once, never exactly once: whoever
 // works on shards commits results so that the first writer wins, and acknowledges afterwards.
@@ -38,10 +40,17 @@
 //
 // No secret is logged: addresses are shown without their user part.
 //
-// What dead workers held comes back after AckWait while others live, and at once when a worker starts and no other is
-// left: each source answers on draftmill.workers.<consumer>, so that a newcomer can ask.
+// Runs share the workers. A worker takes from the runs of the highest priority that have work, and among these from one
+// after the other, each for a turn: long enough to be worth opening its models. It asks a consumer for what that has now,
+// and hears of news; what comes back from dead workers it finds by looking again, several times per AckWait.
+//
+// Submitters make things, workers use them. A worker needs no right to publish shards or to make streams and consumers,
+// and waits where no submitter has been yet (configs/nats/roles.conf).
 //
 // A worker holds what it works on and no more: Next asks for one message, and asks again only when called again.
+//
+// A shard that the server has handed out a thousand times it hands out no more, and says so in an advisory. A stream
+// keeps these, and any worker turns them into dead letters. The count of attempts is what usually sets a shard aside.
 //
 // # Sources
 //

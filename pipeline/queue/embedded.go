@@ -33,9 +33,10 @@ type EmbedOptions struct {
 
 // Server is a NATS server inside this process, with JetStream on a folder that it holds locked.
 type Server struct {
-	ns   *server.Server
-	lock dirLock
-	once sync.Once
+	ns     *server.Server
+	lock   dirLock
+	once   sync.Once
+	adopts sync.Once // of what an earlier process left in its hands
 }
 
 // Embed starts a server whose JetStream keeps its files in dir, made when absent. Close it when done. A folder that
@@ -158,7 +159,16 @@ func lockDir(dir string) (dirLock, error) {
 
 // Connect opens the queue of this server without going through the network.
 func (s *Server) Connect(ctx context.Context, o Options) (*Queue, error) {
-	return connect(ctx, "nats://embedded", o, nats.InProcessServer(s.ns))
+	q, err := connect(ctx, "nats://embedded", o, nats.InProcessServer(s.ns))
+	if err != nil || s.ns.Addr() != nil {
+		return q, err
+	}
+	// Nobody else reaches the server: what was in hand when it started is in nobody's.
+	s.adopts.Do(func() { err = q.adopt(ctx) })
+	if err != nil {
+		return nil, both(fmt.Errorf("open the embedded queue: %w", err), q.Close())
+	}
+	return q, nil
 }
 
 // URL is where clients elsewhere reach the server, "" when it does not listen.

@@ -32,7 +32,7 @@ func TestARestartLosesNothing(t *testing.T) {
 
 	q = open(t, embed(t, dir, EmbedOptions{MaxPayload: 64 << 10}), 0)
 	publish(t, q, false, "job/ars/00")
-	s := source(t, q, "")
+	s := source(t, q)
 	for i := range shards {
 		check(t, take(t, s, fmt.Sprintf("job/ars/%02d", i), 1).Ack(t.Context()))
 	}
@@ -65,7 +65,7 @@ func TestKillLosesNothingThatWasConfirmed(t *testing.T) {
 	_ = cmd.Wait() // "killed"
 
 	q := open(t, embed(t, dir, EmbedOptions{}), time.Second)
-	s := source(t, q, "")
+	s := source(t, q)
 	for {
 		queued, err := q.Queued(t.Context(), "job")
 		check(t, err)

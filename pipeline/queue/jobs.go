@@ -5,42 +5,58 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 // JobState is what the queue knows of one run of a job.
 type JobState struct {
-	Scope  string `json:"scope"`     // "<job>/<run>"
-	Queued int    `json:"queued"`    // shards that wait or are in a worker's hands
-	Dead   int    `json:"set_aside"` // dead letters
+	Scope    string `json:"scope"`     // "<job>/<run>"
+	Queued   int    `json:"queued"`    // shards that wait or are in a worker's hands
+	Dead     int    `json:"set_aside"` // dead letters
+	InHand   int    `json:"in_hand"`   // of the queued ones, those in a worker's hands
+	Priority int    `json:"priority"`
 }
 
-// Jobs lists the runs that have shards or dead letters on the server, by name: of one job, or of all when job is "".
-func (q *Queue) Jobs(ctx context.Context, job string) ([]JobState, error) {
-	queued, err := q.Queued(ctx, job)
-	if err != nil {
-		return nil, err
+// Jobs lists the runs that have shards or dead letters on the server, by name: of one job, or of one run, or of all when scope
+// is "". It costs the same however many shards there are.
+func (q *Queue) Jobs(ctx context.Context, scope string) ([]JobState, error) {
+	if scope != "" {
+		if err := ValidateScope(scope); err != nil {
+			return nil, err
+		}
 	}
-	dead, err := q.DeadLetters(ctx, job)
+	var queued []run
+	var dead map[string]uint64
+	err := q.again(ctx, func(ctx context.Context) (err error) {
+		if queued, err = q.runs(ctx, scope); err != nil {
+			return err
+		}
+		var info *jetstream.StreamInfo
+		if info, err = q.dead.Info(ctx, jetstream.WithSubjectFilter(within(deadSubjects, scope))); err == nil {
+			dead = info.State.Subjects
+		}
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look at the queue of %s: %w", nameOf(scope), unavailable(err))
 	}
 	states := map[string]*JobState{}
-	of := func(key string) *JobState {
-		parts := strings.SplitN(key, "/", 3)
-		scope := strings.Join(parts[:min(2, len(parts))], "/")
+	of := func(scope string) *JobState {
 		if states[scope] == nil {
 			states[scope] = &JobState{Scope: scope}
 		}
 		return states[scope]
 	}
-	for _, key := range queued {
-		of(key).Queued++
+	for _, r := range queued {
+		if n := r.waiting + r.inHand; n > 0 {
+			s := of(r.scope)
+			s.Queued, s.InHand, s.Priority = n, r.inHand, r.priority
+		}
 	}
-	for _, letter := range dead {
-		of(letter.Key).Dead++
+	for subject, letters := range dead {
+		of(scopeOf(keyOf(deadSubjects, subject))).Dead += int(letters)
 	}
 	var list []JobState
 	for _, scope := range slices.Sorted(maps.Keys(states)) {
@@ -48,6 +64,21 @@ func (q *Queue) Jobs(ctx context.Context, job string) ([]JobState, error) {
 	}
 	return list, nil
 }
+
+// Oldest is the age of the oldest shard on the queue, of any job; 0 when there is none.
+func (q *Queue) Oldest(ctx context.Context) (time.Duration, error) {
+	info, err := q.shards.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look at the queue: %w", unavailable(err))
+	}
+	if info.State.Msgs == 0 {
+		return 0, nil
+	}
+	return max(0, time.Since(info.State.FirstTime)), nil
+}
+
+// Connected says whether the server is reached at this moment.
+func (q *Queue) Connected() bool { return q.nc.IsConnected() }
 
 // Retry puts the dead letters within scope back on the queue, with no attempts counted, and returns how many. A letter
 // is removed after its shard is queued: when Retry is interrupted, do it again.
@@ -61,7 +92,7 @@ func (q *Queue) Retry(ctx context.Context, scope string) (int, error) {
 		data := m.Data
 		if object != "" {
 			var err error
-			if data, err = q.payloads.GetBytes(ctx, object); err != nil {
+			if data, err = q.payload(ctx, object); err != nil {
 				return fmt.Errorf("read the payload of %s: %w", key, err)
 			}
 		}

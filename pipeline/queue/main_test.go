@@ -41,7 +41,7 @@ func publishForever(dir string) error {
 	if err != nil {
 		return err
 	}
-	src, err := q.Source(ctx, "")
+	src, err := q.Source(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,12 +122,14 @@ func fresh(t *testing.T, ackWait time.Duration) *Queue {
 	return open(t, embed(t, t.TempDir(), EmbedOptions{}), ackWait)
 }
 
-func source(t *testing.T, q *Queue, job string) *Source {
+// source begins with the oldest run.
+func source(t *testing.T, q *Queue) *Source {
 	t.Helper()
-	s, err := q.Source(t.Context(), job)
+	s, err := q.Source(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.first = 0
 	t.Cleanup(func() { check(t, s.Close()) })
 	return s
 }

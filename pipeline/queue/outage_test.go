@@ -47,7 +47,7 @@ func TestAnOutageIsRiddenOut(t *testing.T) {
 	logs := &syncBuffer{}
 	q, err := Connect(t.Context(), strings.Replace(network.url(), "//", "//me:planted-secret@", 1), Options{AckWait: time.Second, Logger: slog.New(slog.NewTextHandler(logs, nil))})
 	check(t, err)
-	s, err := q.Source(t.Context(), "")
+	s, err := q.Source(t.Context())
 	check(t, err)
 	network.set(true)
 	eventually(t, "a word about the outage", func() bool { return strings.Contains(logs.String(), "level=WARN msg=\"queue: the connection is lost") })
@@ -86,7 +86,7 @@ func TestTheServerLosesItsStore(t *testing.T) {
 	check(t, err)
 	url := first.URL()
 	q := openURL(t, url, time.Second)
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/run/ars/1", "job/run/ars/2")
 	if keys, err := q.Queued(t.Context(), "job/run"); err != nil || strings.Join(keys, " ") != "job/run/ars/1 job/run/ars/2" {
 		t.Fatalf("queued: %v (%v)", keys, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/propagation"
 )
 
 const (
@@ -22,6 +23,7 @@ const (
 
 	uploadWindow  = 64        // chunks on their way at a time: more than the server takes in gives "too many requests"
 	chunkSize     = 128 << 10 // of an object, the Object Store's default; less on servers that take less
+	maxPayload    = 1 << 30   // bytes of a shard, above any that a submitter makes
 	messageMargin = 16 << 10  // left of the server's limit for headers, a dead letter's reason among them
 
 	codeNoStorage   jetstream.ErrorCode = 10047 // the server's disk or its limit for JetStream is full
@@ -38,8 +40,12 @@ func (q *Queue) Publish(ctx context.Context, key string, data []byte) (fresh boo
 	if err != nil {
 		return false, err
 	}
+	if len(data) > q.maxPayload {
+		return false, wrapPublish(key, fmt.Errorf("%d bytes: %w", len(data), errTooLarge))
+	}
 	msg := nats.NewMsg(shardSubjects + tail)
 	msg.Header.Set(nats.MsgIdHdr, nuid.Next())
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(msg.Header))
 	object := ""
 	if len(data) <= q.inlineLimit() {
 		msg.Data = data
@@ -81,8 +87,12 @@ func (q *Queue) insist(ctx context.Context, key string, limit time.Duration, f f
 	said := time.Now()
 	for {
 		once, cancel := context.WithTimeout(ctx, limit)
+		began := time.Now()
 		err := f(once)
 		cancel()
+		if refused := q.forbidden(began); err != nil && refused != nil {
+			return both(refused, err)
+		}
 		if err == nil || isRefusal(err) && !lostStream(err) || q.nc.IsClosed() {
 			return err
 		}
@@ -119,11 +129,15 @@ func (q *Queue) store(ctx context.Context, msg *nats.Msg) (fresh bool, err error
 	try := 0
 	err = q.insist(ctx, keyOf(shardSubjects, msg.Subject), requestTimeout, func(ctx context.Context) error {
 		try++
+		if err := q.openRun(ctx, scopeOf(keyOf(shardSubjects, msg.Subject))); err != nil {
+			return err
+		}
 		_, err := q.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(streamName))
 		var refused *jetstream.APIError
 		switch {
 		case err == nil:
 			fresh = true // also when marked a duplicate: the id is ours, and so is what is stored
+			q.announce(0)
 		case errors.As(err, &refused) && refused.ErrorCode == codeStoreFailed && refused.Description == refusedPerKey:
 			if try == 1 {
 				return nil
@@ -155,6 +169,10 @@ func (q *Queue) queuedID(ctx context.Context, subject string) (string, error) {
 // isRefusal says that the server answered, with an error that trying again does not change. Without room, or without
 // a leader, it takes the same message later.
 func isRefusal(err error) bool {
+	var setup *setupError
+	if errors.As(err, &setup) {
+		return true
+	}
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.Code != 503 && api.Code != 429 && api.ErrorCode != codeNoStorage
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,7 @@ import (
 func TestPublishQueuesAKeyOnceUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, 0)
-	s := source(t, q, "")
+	s := source(t, q)
 
 	publish(t, q, true, "job/ars/1")
 	publish(t, q, false, "job/ars/1")
@@ -34,8 +35,8 @@ func TestPublishQueuesAKeyOnceUntilItIsDone(t *testing.T) {
 
 	publish(t, q, true, "job/ars/1") // well within the server's duplicate window
 	pending(t, q, "job", 2)
-	check(t, take(t, s, "job/sps/1", 1).Ack(t.Context()))
 	check(t, take(t, s, "job/ars/1", 1).Ack(t.Context()))
+	check(t, take(t, s, "job/sps/1", 1).Ack(t.Context()))
 	pending(t, q, "", 0)
 }
 
@@ -104,7 +105,7 @@ func TestPublishRefusesKeysThatAreNoSubjects(t *testing.T) {
 func TestLargePayloadGoesThroughTheObjectStore(t *testing.T) {
 	t.Parallel()
 	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), time.Second)
-	s := source(t, q, "")
+	s := source(t, q)
 	data := noise(300 << 10)
 
 	for i, want := range []bool{true, false} {
@@ -150,7 +151,7 @@ func TestLargePayloadPublishedByManyLeavesOneObject(t *testing.T) {
 		t.Fatalf("%d publishers were told that theirs is the one", fresh.Load())
 	}
 	objects(t, q, 1)
-	d := take(t, source(t, q, ""), "job/ars/1", 1)
+	d := take(t, source(t, q), "job/ars/1", 1)
 	if !bytes.Equal(d.Data(), data) {
 		t.Fatal("the data changed on its way")
 	}
@@ -160,7 +161,7 @@ func TestLargePayloadPublishedByManyLeavesOneObject(t *testing.T) {
 func TestPayloadOnTheEdgeOfTheLimit(t *testing.T) {
 	t.Parallel()
 	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), 0)
-	s := source(t, q, "")
+	s := source(t, q)
 	for i, c := range []struct{ size, objects int }{{q.inlineLimit(), 0}, {q.inlineLimit() + 1, 1}} {
 		key := fmt.Sprintf("job/ars/%d", i)
 		data := noise(c.size)
@@ -179,7 +180,7 @@ func TestPayloadOnTheEdgeOfTheLimit(t *testing.T) {
 func TestUnreadablePayloadGoesToTheDeadLetters(t *testing.T) {
 	t.Parallel()
 	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), 0)
-	s := source(t, q, "")
+	s := source(t, q)
 	_, err := q.Publish(t.Context(), "job/ars/1", noise(100<<10))
 	check(t, err)
 	list, err := q.payloads.List(t.Context())
@@ -225,5 +226,27 @@ func leftovers(t *testing.T, q *Queue) {
 		if n := s.CachedInfo().State.Msgs; n != 0 {
 			t.Errorf("%s still holds %d messages", name, n)
 		}
+	}
+}
+
+// A shard may not be of any size: neither is it published, nor read by a worker when somebody else published it.
+func TestShardsHaveABound(t *testing.T) {
+	t.Parallel()
+	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), time.Second)
+	q.maxPayload = 200 << 10
+	if _, err := q.Publish(t.Context(), "job/run/ars/1", noise(300<<10)); !errors.Is(err, errTooLarge) {
+		t.Errorf("a large shard: %v", err)
+	}
+	pending(t, q, "", 0)
+	q.maxPayload = 1 << 20
+	_, err := q.Publish(t.Context(), "job/run/ars/1", noise(300<<10))
+	check(t, err)
+	q.maxPayload = 200 << 10
+	s := source(t, q)
+	nothing(t, s, time.Second)
+	letters, err := q.DeadLetters(t.Context(), "job")
+	check(t, err)
+	if len(letters) != 1 || !strings.Contains(letters[0].Reason, "larger than a shard may be") {
+		t.Errorf("dead letters %+v", letters)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,14 +17,14 @@ import (
 )
 
 const (
-	durableName     = "workers"
-	presenceSubject = "draftmill.workers." // where the sources of a consumer answer; no answer, no source
-	maxInFlight     = 1 << 16              // shards in the hands of all workers together
-	jobIdle         = 24 * time.Hour       // the consumer of one job is removed when nobody pulled for so long
-	pullHeartbeat   = 3 * time.Second      // a pull that the server is silent about for two of these has no consumer
-	openTries       = 10
+	newsSubject = "draftmill.news" // something to do has come; nothing is stored, workers look by themselves, too
+	newsEvery   = 100 * time.Millisecond
+	lookAgain   = 10 * time.Second // a worker's list of runs is no older
+	lookPause   = 250 * time.Millisecond
 
-	codeOverlap jetstream.ErrorCode = 10100 // another consumer of the work queue has these subjects
+	defaultTurn = 10 * time.Second
+	shortIdle   = 50 * time.Millisecond // between two looks of an idle worker: longer each time, an eighth of AckWait at last, within these
+	longIdle    = 4 * time.Second
 )
 
 var (
@@ -32,151 +33,55 @@ var (
 	_ pipeline.Publisher = (*Queue)(nil)
 )
 
-// Source hands out shards, one for each call of Next. It is safe for concurrent use.
+// errEmpty says that a consumer has nothing to hand out.
+var errEmpty = errors.New("no shard waits")
+
+// Source hands out shards, one for each call of Next: of the runs with the highest priority that have work, one run
+// after the other, each for a turn. It is safe for concurrent use.
 type Source struct {
 	q    *Queue
-	job  string
 	life context.Context // ends with Close, or with the queue's
 	end  context.CancelFunc
 
-	pulls sync.WaitGroup     // pulls being wound up
-	alive *nats.Subscription // answers whoever asks if the consumer is in use
+	pulls sync.WaitGroup     // questions under way
+	heard *nats.Subscription // news
 
-	mu       sync.Mutex
-	consumer jetstream.Consumer
+	mu      sync.Mutex
+	news    chan struct{} // closed at the next news
+	first   int           // where to begin: anywhere, so that workers that start together do not all serve the same run
+	runs    []run         // that had work when looked at last and have not shown to be empty since
+	looked  time.Time     // when that was
+	stale   bool          // there were news since
+	current string        // the scope whose turn it is
+	since   time.Time     // the turn's begin
 }
 
-// Source opens the shared consumer of all jobs, or of one when job is not "". On a work queue every shard has one
-// consumer: workers of all jobs and workers of a single job cannot run side by side, and the latecomer gets an
-// error. What workers that are all gone left unsettled is handed out at once, without waiting for AckWait, and their
-// consumer makes way.
-func (q *Queue) Source(ctx context.Context, job string) (*Source, error) {
-	if job != "" {
-		if err := ValidateScope(job); err != nil {
-			return nil, err
-		}
-	}
-	s := &Source{q: q, job: job}
-	q.opening.Lock() // one after the other, so that each sees the one before
-	defer q.opening.Unlock()
-	if err := s.dropOrphans(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.open(ctx); err != nil {
-		return nil, err
-	}
+// Source opens the queue for a worker.
+func (q *Queue) Source(context.Context) (*Source, error) {
+	s := &Source{q: q, news: make(chan struct{}), first: rand.IntN(1 << 16)}
 	var err error
-	s.alive, err = q.nc.Subscribe(presenceSubject+s.durable(), func(m *nats.Msg) { _ = m.Respond(nil) })
+	s.heard, err = q.nc.Subscribe(newsSubject, func(*nats.Msg) { s.wake() })
 	if err != nil {
-		return nil, fmt.Errorf("open the consumer %s: %w", s.durable(), err)
+		return nil, fmt.Errorf("listen for news of the queue: %w", err)
 	}
 	s.life, s.end = context.WithCancel(q.life)
+	q.start(func() { s.bury() })
 	return s, nil
 }
 
-func (s *Source) durable() string {
-	if s.job == "" {
-		return durableName
-	}
-	return durableName + "-" + s.job
-}
-
-// open makes or updates the consumer.
-func (s *Source) open(ctx context.Context) error {
-	config := jetstream.ConsumerConfig{
-		Durable:       s.durable(),
-		Description:   "draftmill: workers",
-		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       s.q.ackWait,
-		MaxDeliver:    -1,
-		MaxAckPending: maxInFlight,
-		DeliverPolicy: jetstream.DeliverAllPolicy,
-		FilterSubject: within(shardSubjects, s.job),
-	}
-	if s.job != "" {
-		config.InactiveThreshold = jobIdle
-	}
-	var c jetstream.Consumer
-	var err error
-	for range openTries {
-		var api *jetstream.APIError
-		c, err = s.q.shards.CreateOrUpdateConsumer(ctx, config)
-		if errors.As(err, &api) && api.ErrorCode == codeOverlap {
-			if err := s.clearWay(ctx, config); err != nil {
-				return err
-			}
-		} else if !errors.As(err, &api) || api.Code != 500 || !pause(ctx, reconnectWait) {
-			break // else the server is still removing the files of a consumer of that name
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("open the consumer %s of stream %s: %w", config.Durable, streamName, err)
-	}
+func (s *Source) wake() {
 	s.mu.Lock()
-	s.consumer = c
-	s.mu.Unlock()
-	return nil
-}
-
-// inUse says whether a consumer has a source anywhere. The server cannot tell: a dead worker's shards count as being
-// worked on until somebody pulls again. Silence, where somebody listens, is use.
-func (q *Queue) inUse(ctx context.Context, durable string) bool {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := q.nc.RequestWithContext(ctx, presenceSubject+durable, nil)
-	return !errors.Is(err, nats.ErrNoResponders)
-}
-
-// dropOrphans removes the source's own consumer when it has shards in the hands of workers and no worker is left: made
-// anew, it hands them out. Should one live on behind a broken network, two work on a shard, as after AckWait. The
-// question comes after the count: whoever got a shard answers before.
-func (s *Source) dropOrphans(ctx context.Context) error {
-	c, err := s.q.shards.Consumer(ctx, s.durable())
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look at the consumer %s of stream %s: %w", s.durable(), streamName, err)
-	}
-	if c.CachedInfo().NumAckPending == 0 || s.q.inUse(ctx, s.durable()) {
-		return nil
-	}
-	if err := s.q.shards.DeleteConsumer(ctx, s.durable()); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("take over from the dead workers of consumer %s: %w", s.durable(), err)
-	}
-	return nil
-}
-
-// clearWay removes the consumers whose subjects overlap those of want and that nobody uses.
-func (s *Source) clearWay(ctx context.Context, want jetstream.ConsumerConfig) error {
-	list := s.q.shards.ListConsumers(ctx)
-	var rivals []string
-	for info := range list.Info() { // to its end, or its goroutine stays
-		f, all := info.Config.FilterSubject, within(shardSubjects, "")
-		if info.Name != want.Durable && (f == want.FilterSubject || f == all || want.FilterSubject == all) {
-			rivals = append(rivals, info.Name)
-		}
-	}
-	if err := list.Err(); err != nil {
-		return fmt.Errorf("list the consumers of stream %s: %w", streamName, err)
-	}
-	for _, rival := range rivals {
-		if s.q.inUse(ctx, rival) {
-			return &setupError{text: fmt.Sprintf(
-				"open the consumer %s: the consumer %s serves these shards and is in use; run all workers for all jobs, or each for one job", want.Durable, rival)}
-		}
-		if err := s.q.shards.DeleteConsumer(ctx, rival); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("remove the idle consumer %s: %w", rival, err)
-		}
-	}
-	return nil
+	defer s.mu.Unlock()
+	s.stale = true
+	close(s.news)
+	s.news = make(chan struct{})
 }
 
 // Close ends waiting calls of Next with ErrClosed. Deliveries handed out stay valid.
 func (s *Source) Close() error {
 	s.end()
 	s.pulls.Wait()
-	if err := s.alive.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+	if err := s.heard.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
 		return fmt.Errorf("close the source: %w", err)
 	}
 	return nil
@@ -188,16 +93,15 @@ func (s *Source) Next(ctx context.Context) (pipeline.Delivery, error) {
 	wait, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(ErrClosed) })()
-	said := time.Time{}
+	said, rest := time.Time{}, shortIdle/2
 	for {
-		msg, err := s.pull(wait)
-		if err == nil {
-			var d *Delivery
-			if d, err = s.receive(wait, msg); err == nil && d != nil {
-				return d, nil
-			}
-		}
+		s.mu.Lock()
+		news := s.news
+		s.mu.Unlock()
+		d, err := s.sweep(wait)
 		switch {
+		case d != nil:
+			return d, nil
 		case s.life.Err() != nil || s.q.nc.IsClosed():
 			return nil, ErrClosed
 		case ctx.Err() != nil:
@@ -209,73 +113,208 @@ func (s *Source) Next(ctx context.Context) (pipeline.Delivery, error) {
 				said = time.Now()
 				s.q.log.Warn("queue: the server hands out no shards; still trying", "server", s.q.server, "err", err)
 			}
+			if lostStream(err) && !s.q.worker {
+				once, cancel := context.WithTimeout(wait, requestTimeout)
+				_ = s.q.remake(once) // the next try says what is wrong
+				cancel()
+			}
 			pause(wait, reconnectWait)
+			continue
 		}
+		rest = min(2*rest, s.idle())
+		idle := time.NewTimer(rest)
+		select {
+		case <-news:
+			rest = shortIdle / 2 // a consumer learns of its shards a little later than we
+		case <-idle.C:
+			s.mu.Lock()
+			s.looked = time.Time{} // shards come back without news, from dead workers say
+			s.mu.Unlock()
+		case <-wait.Done():
+		}
+		idle.Stop()
 	}
 }
 
-// pull asks the server for one message and waits for it. The subscription lives as long as the call, so that no
-// message can wait unseen in its buffer while its time runs.
-func (s *Source) pull(ctx context.Context) (jetstream.Msg, error) {
-	for ctx.Err() == nil {
-		s.mu.Lock()
-		c := s.consumer
-		s.mu.Unlock()
-		it, err := c.Messages(jetstream.PullMaxMessages(1), jetstream.PullHeartbeat(pullHeartbeat))
+// idle is how long to wait before looking again, no two workers alike.
+func (s *Source) idle() time.Duration {
+	s.mu.Lock()
+	shortest := s.q.ackWait
+	for _, r := range s.runs {
+		shortest = min(shortest, r.ackWait)
+	}
+	s.mu.Unlock()
+	d := min(max(shortest/8, shortIdle), longIdle)
+	return d*3/4 + rand.N(d/2)
+}
+
+// sweep asks the runs that may have work, in order, until one has; a nil delivery without an error says that none has.
+func (s *Source) sweep(ctx context.Context) (*Delivery, error) {
+	list, err := s.order(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list {
+		msg, err := s.pull(ctx, r)
+		if errors.Is(err, errEmpty) || errors.Is(err, nats.ErrNoResponders) { // or its consumer is gone, or about to move
+
+			s.drop(r.scope)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		msg, err := it.Next(jetstream.NextContext(ctx))
-		if err == nil {
-			it.Stop() // nothing else was asked for
-			return msg, nil
+		s.serve(r.scope)
+		d, err := s.receive(ctx, msg, r.ackWait)
+		if d != nil || err != nil {
+			return d, err
 		}
-		s.windUp(it)
-		if ctx.Err() != nil || s.q.nc.IsClosed() {
-			return nil, both(ctx.Err(), err)
+	}
+	return nil, nil
+}
+
+// order lists the runs to ask: the highest priority first, and among equals the one whose turn it is, then those after it.
+func (s *Source) order(ctx context.Context) ([]run, error) {
+	s.mu.Lock()
+	age := time.Since(s.looked)
+	look := age > lookAgain || age > s.q.turn || s.stale && age > lookPause || len(s.runs) == 0
+	s.mu.Unlock()
+	if look {
+		once, cancel := context.WithTimeout(ctx, requestTimeout)
+		all, err := s.q.runs(once, "")
+		cancel()
+		if err != nil {
+			return nil, err
 		}
-		// The consumer is gone, or the server does not answer for it: it may have lost its disk, or be restarting.
-		for {
-			err = s.open(ctx)
-			if err == nil {
-				break
+		s.mu.Lock()
+		s.runs, s.looked, s.stale = s.runs[:0], time.Now(), false
+		for _, r := range all {
+			if r.waiting+r.inHand > 0 { // those in hand may come back
+				s.runs = append(s.runs, r)
 			}
-			if lostStream(err) {
-				once, cancel := context.WithTimeout(ctx, requestTimeout)
-				_ = s.q.remake(once) // the next try says what is wrong
-				cancel()
-			} else if isRefusal(err) || errors.Is(err, nats.ErrConnectionClosed) {
-				return nil, err
-			}
-			if !pause(ctx, reconnectWait) {
-				return nil, ctx.Err()
+		}
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []run
+	for rest := s.runs; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].priority == rest[0].priority {
+			n++
+		}
+		list = append(list, s.rotate(rest[:n])...)
+		rest = rest[n:]
+	}
+	return list, nil
+}
+
+// rotate begins with the run whose turn it is, or with the one after it when its turn is over.
+func (s *Source) rotate(equals []run) []run {
+	first := s.first % len(equals)
+	for i, r := range equals {
+		if r.scope == s.current {
+			if first = i; time.Since(s.since) >= s.q.turn {
+				first++
 			}
 		}
 	}
-	return nil, ctx.Err()
+	list := make([]run, 0, len(equals))
+	for i := range equals {
+		list = append(list, equals[(first+i)%len(equals)])
+	}
+	return list
 }
 
-// windUp ends a pull that was given up and gives back at once what the server sent meanwhile, in the background.
-func (s *Source) windUp(it jetstream.MessagesContext) {
-	it.Drain()
-	s.pulls.Go(func() {
-		for {
-			m, err := it.Next(jetstream.NextMaxWait(requestTimeout))
-			if err != nil {
-				it.Stop()
-				return
-			}
-			s.q.log.Debug("queue: gave back a shard that came too late", "subject", m.Subject())
-			_ = m.Nak() // lost with the connection, it comes back after AckWait
+// serve notes which run was served.
+func (s *Source) serve(scope string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != scope || time.Since(s.since) >= s.q.turn {
+		s.current, s.since = scope, time.Now()
+	}
+}
+
+// drop takes a run that is empty off the list until the next look.
+func (s *Source) drop(scope string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range s.runs {
+		if r.scope == scope {
+			s.runs = append(s.runs[:i:i], s.runs[i+1:]...)
+			return
 		}
-	})
+	}
+}
+
+// pull asks a run's consumer for one shard. A shard that comes after ctx has ended is given back.
+func (s *Source) pull(ctx context.Context, r run) (*nats.Msg, error) {
+	type answer struct {
+		msg *nats.Msg
+		err error
+	}
+	got := make(chan answer, 1)
+	given := make(chan bool, 1) // whether somebody waits for the answer
+	s.pulls.Add(1)
+	if !s.q.start(func() {
+		defer s.pulls.Done()
+		msg, err := s.q.next(s.q.life, streamName, consumerOf(r.scope))
+		got <- answer{msg, err}
+		if wanted := <-given; !wanted && err == nil {
+			s.q.log.Debug("queue: gave back a shard that came too late", "subject", msg.Subject)
+			_ = msg.Respond([]byte("-NAK")) // lost with the connection, it comes back after AckWait
+			s.q.announce(0)
+		}
+	}) {
+		s.pulls.Done()
+		return nil, ErrClosed
+	}
+	select {
+	case a := <-got:
+		given <- true
+		return a.msg, a.err
+	case <-ctx.Done():
+		given <- false
+		return nil, ctx.Err()
+	}
+}
+
+// next asks a consumer for a message that it has now, by JetStream's pull protocol (ADR-13); errEmpty when there is none.
+func (q *Queue) next(ctx context.Context, stream, consumer string) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	// An inbox of its own: a message comes with its stream's subject, by which no request is known.
+	inbox := q.nc.NewInbox()
+	answer, err := q.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Unsubscribe() }() // fails only on a closed connection
+	if err := q.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+consumer, inbox, []byte(`{"batch":1,"no_wait":true}`)); err != nil {
+		return nil, err
+	}
+	msg, err := answer.NextMsgWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if msg.Reply != "" {
+		return msg, nil
+	}
+	switch status := msg.Header.Get("Status"); status {
+	case "404", "408":
+		return nil, errEmpty
+	case "503":
+		return nil, nats.ErrNoResponders
+	default:
+		return nil, fmt.Errorf("the server answers %s %s", status, msg.Header.Get("Description"))
+	}
 }
 
 // receive makes a delivery of a message: keeps it alive, counts the attempt, fetches a large payload. A nil
 // delivery without an error says: not this one, ask for another.
-func (s *Source) receive(ctx context.Context, msg jetstream.Msg) (*Delivery, error) {
+func (s *Source) receive(ctx context.Context, msg *nats.Msg, ackWait time.Duration) (*Delivery, error) {
 	q := s.q
-	d := newDelivery(q, msg)
+	d := newDelivery(q, msg, ackWait)
 	if !q.start(d.keepAlive) {
 		return nil, ErrClosed
 	}
@@ -290,26 +329,63 @@ func (s *Source) receive(ctx context.Context, msg jetstream.Msg) (*Delivery, err
 		d.abandon()
 		return nil, err
 	}
-	d.data = msg.Data()
-	d.object = msg.Headers().Get(headerPayload)
+	d.data = msg.Data
+	d.object = msg.Header.Get(headerPayload)
 	if d.object == "" {
 		return d, nil
 	}
-	d.data, err = q.payloads.GetBytes(ctx, d.object)
-	if sum := sha256.Sum256(d.data); err == nil && hex.EncodeToString(sum[:]) != msg.Headers().Get(headerSHA256) {
+	d.data, err = q.payload(ctx, d.object)
+	if sum := sha256.Sum256(d.data); err == nil && hex.EncodeToString(sum[:]) != msg.Header.Get(headerSHA256) {
 		err = jetstream.ErrDigestMismatch
 	}
 	switch {
 	case err == nil:
 		return d, nil
-	case !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrDigestMismatch):
+	case !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrDigestMismatch) && !errors.Is(err, errTooLarge):
 		d.abandon()
 		return nil, fmt.Errorf("fetch the payload of shard %s: %w", d.key, err)
 	}
 	// Done by another worker this moment, or unreadable for everybody.
-	if id, err := q.queuedID(ctx, msg.Subject()); err == nil && id != d.id {
+	if id, err := q.queuedID(ctx, msg.Subject); err == nil && id != d.id {
 		d.abandon()
 		return nil, nil
 	}
 	return nil, d.discard(ctx, fmt.Errorf("its payload %s cannot be read: %w", d.object, err))
+}
+
+// errTooLarge says that a payload is larger than any that Publish stores.
+var errTooLarge = errors.New("larger than a shard may be")
+
+// payload reads an object, after a look at its size.
+func (q *Queue) payload(ctx context.Context, object string) ([]byte, error) {
+	info, err := q.payloads.GetInfo(ctx, object)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size > uint64(q.maxPayload) {
+		return nil, fmt.Errorf("%d bytes: %w", info.Size, errTooLarge)
+	}
+	return q.payloads.GetBytes(ctx, object)
+}
+
+// announce tells idle workers after delay that there is something to do, seldom enough for any number of shards.
+func (q *Queue) announce(delay time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.life.Err() != nil || delay == 0 && q.announcing {
+		return
+	}
+	if delay == 0 {
+		q.announcing = true
+		delay = time.Until(q.announced.Add(newsEvery))
+	}
+	q.work.Go(func() {
+		if !pause(q.life, delay) {
+			return
+		}
+		q.mu.Lock()
+		q.announcing, q.announced = false, time.Now()
+		q.mu.Unlock()
+		_ = q.nc.Publish(newsSubject, nil) // workers look by themselves, too
+	})
 }

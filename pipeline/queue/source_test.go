@@ -22,7 +22,7 @@ func TestTwoWorkersShareTheWork(t *testing.T) {
 	times := map[string]int{}
 	var wg sync.WaitGroup
 	for range 2 {
-		s := source(t, open(t, server, 0), "")
+		s := source(t, open(t, server, 0))
 		wg.Go(func() {
 			for {
 				mu.Lock()
@@ -67,8 +67,8 @@ func TestABusyWorkerHoldsOneShard(t *testing.T) {
 	for i := range 10 {
 		publish(t, busy, true, fmt.Sprintf("job/ars/%d", i))
 	}
-	held := take(t, source(t, busy, ""), "job/ars/0", 1)
-	s := source(t, idle, "")
+	held := take(t, source(t, busy), "job/ars/0", 1)
+	s := source(t, idle)
 	for i := 1; i < 10; i++ {
 		check(t, take(t, s, fmt.Sprintf("job/ars/%d", i), 1).Ack(t.Context()))
 	}
@@ -79,7 +79,7 @@ func TestABusyWorkerHoldsOneShard(t *testing.T) {
 func TestManyCallsOfNextOnOneSource(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, time.Hour)
-	s := source(t, q, "")
+	s := source(t, q)
 	const calls = 8
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -128,7 +128,7 @@ func TestNextEndsPromptly(t *testing.T) {
 			q, err := server.Connect(t.Context(), Options{})
 			check(t, err)
 			defer q.Close()
-			s, err := q.Source(t.Context(), "")
+			s, err := q.Source(t.Context())
 			check(t, err)
 			defer s.Close()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -142,10 +142,7 @@ func TestNextEndsPromptly(t *testing.T) {
 				ended <- err
 			}()
 			if c.end != nil {
-				eventually(t, "a waiting pull", func() bool {
-					info, err := q.shards.Consumer(t.Context(), durableName)
-					return err == nil && info.CachedInfo().NumWaiting > 0
-				})
+				eventually(t, "a look at the queue", s.hasLooked)
 				c.end(cancel, s, q)
 			}
 			select {
@@ -164,7 +161,7 @@ func TestNextEndsPromptly(t *testing.T) {
 func TestAShardThatMeetsACancelledNextIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, time.Hour)
-	s := source(t, q, "")
+	s := source(t, q)
 	for i := range 40 {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -203,7 +200,7 @@ func TestNextWaitsThroughAServerRestart(t *testing.T) {
 	check(t, err)
 	url := server.URL()
 	q := openURL(t, url, 0)
-	s := source(t, q, "")
+	s := source(t, q)
 	got := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -214,10 +211,7 @@ func TestNextWaitsThroughAServerRestart(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "a waiting pull", func() bool {
-		c, err := q.shards.Consumer(t.Context(), durableName)
-		return err == nil && c.CachedInfo().NumWaiting > 0
-	})
+	eventually(t, "a look at the queue", s.hasLooked)
 	check(t, server.Close())
 	server = embed(t, dir, EmbedOptions{Listen: strings.TrimPrefix(url, "nats://")})
 	publish(t, open(t, server, 0), true, "job/ars/1")
@@ -225,73 +219,33 @@ func TestNextWaitsThroughAServerRestart(t *testing.T) {
 	pending(t, q, "", 0)
 }
 
-func TestNextMakesALostConsumerAnew(t *testing.T) {
-	t.Parallel()
-	q := fresh(t, 0)
-	s := source(t, q, "")
-	got := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		d, err := s.Next(ctx)
-		if err == nil {
-			err = d.Ack(ctx)
-		}
-		got <- err
-	}()
-	eventually(t, "a waiting pull", func() bool {
-		c, err := q.shards.Consumer(t.Context(), durableName)
-		return err == nil && c.CachedInfo().NumWaiting > 0
-	})
-	check(t, q.shards.DeleteConsumer(t.Context(), durableName))
-	publish(t, q, true, "job/ars/1")
-	check(t, <-got)
-}
-
-func TestASourceOfOneJob(t *testing.T) {
+// A consumer that somebody removed is made anew by whoever publishes, or looks at what is queued.
+func TestALostConsumerIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	q := fresh(t, time.Second)
-	publish(t, q, true, "a/ars/1", "b/ars/1", "b-2/ars/1")
+	s := source(t, q)
+	publish(t, q, true, "job/run/ars/1")
+	check(t, take(t, s, "job/run/ars/1", 1).Ack(t.Context()))
+	publish(t, q, true, "job/run/ars/2")
+	check(t, q.shards.DeleteConsumer(t.Context(), consumerOf("job/run")))
+	nothing(t, s, time.Second)
+	pending(t, q, "job/run", 1)
+	check(t, take(t, s, "job/run/ars/2", 1).Ack(t.Context()))
+	check(t, q.Finish(t.Context(), "job/run"))
+	publish(t, q, true, "job/run/ars/3")
+	check(t, take(t, s, "job/run/ars/3", 1).Ack(t.Context()))
+}
 
-	a, err := q.Source(t.Context(), "a")
-	check(t, err)
-	b := source(t, q, "b")
-	check(t, take(t, b, "b/ars/1", 1).Ack(t.Context()))
-	held := take(t, a, "a/ars/1", 1)
-	nothing(t, a, 200*time.Millisecond)
-	nothing(t, b, 200*time.Millisecond)
-
-	_, err = q.Source(t.Context(), "")
-	if err == nil || !strings.Contains(err.Error(), "is in use") {
-		t.Fatalf("a source of all jobs beside sources of one: %v", err)
-	}
-	if _, err := q.Source(t.Context(), "a.b"); err == nil {
-		t.Fatal("a source of a job that cannot be")
-	}
-
-	check(t, a.Close())
-	check(t, b.Close())
-	all := source(t, q, "") // both are gone and make way, a's unsettled shard too
-	keys := map[string]int{}
-	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		d, err := all.Next(ctx)
-		cancel()
-		check(t, err)
-		keys[d.Key()] = d.Attempt()
-		check(t, d.Ack(t.Context()))
-	}
-	if keys["a/ars/1"] != 2 || keys["b-2/ars/1"] != 1 {
-		t.Fatalf("shards and attempts: %v", keys)
-	}
-	_ = held
-	pending(t, q, "", 0)
+func (s *Source) hasLooked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.looked.IsZero()
 }
 
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), 0)
-	s := source(t, q, "")
+	s := source(t, q)
 	publish(t, q, true, "job/ars/1", "job/ars/2", "job-2/ars/1")
 	for _, job := range []string{"job", "job-2"} {
 		_, err := q.Publish(t.Context(), job+"/sps/1", noise(100<<10))

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,11 @@ const (
 	shardSubjects   = "draftmill.shards."
 	deadSubjects    = "draftmill.dead."
 	progressSubject = "draftmill.progress."
-	publishWindow   = 2 * time.Minute // how long the server remembers a Nats-Msg-Id; far longer than settleTimeout
+
+	codeNoPeers     jetstream.ErrorCode = 10005
+	codeNoResources jetstream.ErrorCode = 10023
+
+	publishWindow = 2 * time.Minute // how long the server remembers a Nats-Msg-Id; far longer than settleTimeout
 )
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
@@ -38,10 +43,10 @@ func ValidateScope(scope string) error {
 	return nil
 }
 
-// subjectTail turns the key "<job>/<run>/<mode>/<shard>" into "<job>.<run>.<mode>.<shard>". What stands between job
-// and shard is the publisher's.
+// subjectTail turns the key "<job>/<run>/<mode>/<shard>" into "<job>.<run>.<mode>.<shard>". What stands between run
+// and shard is the publisher's, and may be nothing.
 func subjectTail(key string) (string, error) {
-	if err := ValidateScope(key); err != nil || !strings.Contains(key, "/") {
+	if err := ValidateScope(key); err != nil || strings.Count(key, "/") < 2 {
 		return "", fmt.Errorf("shard key %q: want <job>/<run>/<mode>/<shard>, of letters, digits, _ and -", key)
 	}
 	return strings.ReplaceAll(key, "/", "."), nil
@@ -83,15 +88,55 @@ type stores struct {
 	payloads jetstream.ObjectStore
 }
 
-// open makes what the queue needs on the server, or opens what is there.
+// open makes what the queue needs on the server, or opens what is there. A worker waits until it is there.
 func (q *Queue) open(ctx context.Context) (err error) {
-	q.stores, err = ensure(ctx, q.js, q.replicas)
-	return err
+	for said := false; ; said = true {
+		if !q.worker {
+			q.stores, err = q.ensure(ctx)
+			return err
+		}
+		once, cancel := context.WithTimeout(ctx, requestTimeout)
+		q.stores, err = q.find(once)
+		cancel()
+		if !lostStream(err) || ctx.Err() != nil {
+			return err
+		}
+		if !said {
+			q.log.Info("queue: nothing was submitted to this server yet; waiting for the first job", "server", q.server)
+		}
+		if !pause(ctx, dialWait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// find opens what the queue needs; an error for which lostStream is true says that not all of it is there.
+func (q *Queue) find(ctx context.Context) (s stores, err error) {
+	if s.shards, err = q.js.Stream(ctx, streamName); err != nil {
+		return s, fmt.Errorf("open the stream %s: %w", streamName, err)
+	}
+	if s.dead, err = q.js.Stream(ctx, deadStreamName); err != nil {
+		return s, fmt.Errorf("open the stream %s: %w", deadStreamName, err)
+	}
+	if s.counts.kv, err = q.js.KeyValue(ctx, attemptsBucket); err == nil {
+		s.counts.stream, err = q.js.Stream(ctx, "KV_"+attemptsBucket)
+	}
+	if err != nil {
+		return s, fmt.Errorf("open the bucket %s: %w", attemptsBucket, err)
+	}
+	if s.payloads, err = q.js.ObjectStore(ctx, payloadBucket); err != nil {
+		return s, fmt.Errorf("open the bucket %s: %w", payloadBucket, err)
+	}
+	if _, err = q.js.Stream(ctx, exhaustedStream); err != nil {
+		return s, fmt.Errorf("open the stream %s: %w", exhaustedStream, err)
+	}
+	return s, nil
 }
 
 // ensure makes what the queue needs. It may be called by many processes at once and any number of times: what exists
 // and fits stays as it is.
-func ensure(ctx context.Context, js jetstream.JetStream, replicas int) (s stores, err error) {
+func (q *Queue) ensure(ctx context.Context) (s stores, err error) {
+	js, replicas := q.js, q.replicas
 	s.shards, err = ensureStream(ctx, js, jetstream.StreamConfig{
 		Name:                 streamName,
 		Description:          "draftmill: shards to do",
@@ -99,6 +144,7 @@ func ensure(ctx context.Context, js jetstream.JetStream, replicas int) (s stores
 		Retention:            jetstream.WorkQueuePolicy,
 		Storage:              jetstream.FileStorage,
 		Discard:              jetstream.DiscardNew,
+		MaxBytes:             cmp.Or(q.maxBytes, -1), // -1: no bound
 		MaxMsgsPerSubject:    1,
 		DiscardNewPerSubject: true,
 		Duplicates:           publishWindow,
@@ -119,6 +165,9 @@ func ensure(ctx context.Context, js jetstream.JetStream, replicas int) (s stores
 		Replicas:          replicas,
 	})
 	if err != nil {
+		return s, err
+	}
+	if err = ensureExhausted(ctx, js, replicas); err != nil {
 		return s, err
 	}
 	if s.counts, err = ensureAttempts(ctx, js, replicas); err != nil {
@@ -145,6 +194,12 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another in between, with other limits
 			s, err = js.Stream(ctx, want.Name)
 		}
+	}
+	var api *jetstream.APIError
+	if errors.As(err, &api) && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeNoResources) {
+		return nil, &setupError{text: fmt.Sprintf(
+			"the servers cannot keep %d copies of the stream %s with the limits asked for; set nats.replicas to the number of servers, or less, and nats.stream_mb to what they have room for",
+			want.Replicas, want.Name), cause: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the stream %s: %w", want.Name, err)
@@ -186,7 +241,8 @@ func incompatible(have, want jetstream.StreamConfig) string {
 	return ""
 }
 
-// Queued lists the keys within scope that are not done: waiting or in a worker's hands. Scope "" lists all jobs'.
+// Queued lists the keys within scope that are not done: waiting or in a worker's hands. Scope "" lists all jobs'. Of
+// one run it also makes sure that workers get what is listed.
 func (q *Queue) Queued(ctx context.Context, scope string) ([]string, error) {
 	if scope != "" {
 		if err := ValidateScope(scope); err != nil {
@@ -206,6 +262,12 @@ func (q *Queue) Queued(ctx context.Context, scope string) ([]string, error) {
 		keys = append(keys, keyOf(shardSubjects, subject))
 	}
 	slices.Sort(keys)
+	if len(keys) > 0 && strings.Contains(scope, "/") && !q.worker { // a consumer that is gone would leave them there for ever
+		q.forgetRun(scope)
+		if err := q.again(ctx, func(ctx context.Context) error { return q.openRun(ctx, scope) }); err != nil {
+			return nil, unavailable(err)
+		}
+	}
 	return keys, nil
 }
 
@@ -222,7 +284,7 @@ func (q *Queue) again(ctx context.Context, f func(context.Context) error) error 
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := f(ctx)
-	if !lostStream(err) {
+	if !lostStream(err) || q.worker {
 		return err
 	}
 	if err := q.remake(ctx); err != nil {
@@ -236,7 +298,8 @@ func (q *Queue) remake(ctx context.Context) error {
 	if _, err := q.js.Stream(ctx, streamName); errors.Is(err, jetstream.ErrStreamNotFound) {
 		q.log.Warn("queue: the server has lost its streams; making them anew, empty", "server", q.server)
 	}
-	_, err := ensure(ctx, q.js, q.replicas)
+	q.forgetRuns()
+	_, err := q.ensure(ctx)
 	return err
 }
 
@@ -252,7 +315,7 @@ func unavailable(err error) error {
 // lostStream says that the server does not have the stream that was open.
 func lostStream(err error) bool {
 	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
 }
 
@@ -266,11 +329,20 @@ func (q *Queue) Purge(ctx context.Context, scope string) error {
 	if err := q.shards.Purge(ctx, jetstream.WithPurgeSubject(within(shardSubjects, scope))); err != nil {
 		return fmt.Errorf("purge job %s: %w", scope, err)
 	}
+	list, err := q.runs(ctx, scope)
+	if err != nil {
+		return fmt.Errorf("purge job %s: %w", scope, err)
+	}
+	for _, r := range list {
+		if err := q.closeRun(ctx, r.scope); err != nil {
+			return fmt.Errorf("purge job %s: %w", scope, err)
+		}
+	}
 	if err := q.counts.forgetAll(ctx, scope); err != nil {
 		return fmt.Errorf("purge job %s: %w", scope, err)
 	}
 	keep := map[string]bool{}
-	err := q.eachDeadLetter(ctx, scope, func(m *jetstream.RawStreamMsg) error {
+	err = q.eachDeadLetter(ctx, scope, func(m *jetstream.RawStreamMsg) error {
 		keep[m.Header.Get(headerPayload)] = true
 		return nil
 	})

@@ -23,12 +23,19 @@ type Chart struct {
 	Curves []Curve `json:"curves"`
 }
 
-// Curve is a line of a chart; one whose name ends in "·" is points alone.
+// Curve is a line of a chart, or points.
 type Curve struct {
 	Name   string       `json:"name"`
+	Style  string       `json:"style,omitempty"`  // Dots, Dashes, or empty for a line
 	Points [][2]float64 `json:"points"`           // x, y
 	Errors []float64    `json:"errors,omitempty"` // of y, both ways, as many as points; may be nil
 }
+
+// Styles of curves. A curve of one point is dots in any.
+const (
+	Dots   = "dots"   // what was measured where a line beside it says what was expected
+	Dashes = "dashes" // what theory expects
+)
 
 // marks tell the curves of a chart apart where there is no colour.
 var marks = []rune("●○■□▲△◆◇")
@@ -61,7 +68,7 @@ func (c *Chart) Text(w io.Writer, width, height int) error {
 	right := fmt.Sprintf("%.4g", x1)
 	fmt.Fprintf(&b, "%8s └%s\n%10s%-*.4g%s  %s\n", "", strings.Repeat("─", width), "", width-len(right), x0, right, c.X)
 	for i, curve := range c.Curves {
-		fmt.Fprintf(&b, "%10s%c %s\n", "", marks[i%len(marks)], curve.label())
+		fmt.Fprintf(&b, "%10s%c %s\n", "", marks[i%len(marks)], curve.Name)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -98,7 +105,7 @@ func (c *Chart) draw(canvas vg.CanvasSizer, image io.WriterTo, w io.Writer) erro
 			}
 			dot.Color, dot.Radius = plotutil.Color(i), vg.Points(3)
 			p.Add(dot)
-			p.Legend.Add(curve.label(), dot)
+			p.Legend.Add(curve.Name, dot)
 			if len(curve.Errors) == len(points) {
 				deviations := make(plotter.YErrors, len(points))
 				for n, e := range curve.Errors {
@@ -132,10 +139,7 @@ func (c *Chart) draw(canvas vg.CanvasSizer, image io.WriterTo, w io.Writer) erro
 }
 
 // dots tells whether the curve is points without a line.
-func (c *Curve) dots() bool { return strings.HasSuffix(c.Name, "·") || len(c.Points) == 1 }
-
-// label is the curve's name for people.
-func (c *Curve) label() string { return strings.TrimSpace(strings.TrimSuffix(c.Name, "·")) }
+func (c *Curve) dots() bool { return c.Style == Dots || len(c.Points) == 1 }
 
 // bounds are the ranges of the axes; never empty.
 func (c *Chart) bounds() (x0, x1, y0, y1 float64) {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -16,11 +15,12 @@ func (c *Comparison) Charts() []Chart {
 			}
 		}
 	}
-	times := Chart{Title: "time of a sequence", X: "seconds, prefill included", Y: "share of sequences that took no longer"}
+	times := Chart{Title: "time of a sequence", X: "seconds, prefill included", Y: "share that took no longer"}
 	positions := Chart{Title: "acceptance by position in the draft", X: "position in the draft", Y: "accepted / examined"}
 	lengths := Chart{Title: "accepted tokens of a loop", X: "accepted tokens", Y: "share of loops"}
 	tokens := Chart{Title: "tokens per loop", X: "lookahead capped at K", Y: "tokens per loop"}
 	speed := Chart{Title: "speed-up by lookahead", X: "lookahead capped at K", Y: "speed-up over ArS"}
+	measured := Curve{Name: "measured", Style: Dots}
 	for _, s := range c.Series {
 		var seconds []float64
 		for _, t := range s.mode.times {
@@ -50,7 +50,7 @@ func (c *Comparison) Charts() []Chart {
 			length.Points = append(length.Points, [2]float64{float64(n), ratio(float64(loops), a.Loops)})
 		}
 		positions.Curves, lengths.Curves = append(positions.Curves, position), append(lengths.Curves, length)
-		yields, predicted := Curve{Name: s.Name}, Curve{Name: s.Name + ", predicted from the log"}
+		yields, predicted := Curve{Name: s.Name}, Curve{Name: "predicted from the log of " + s.Name, Style: Dashes}
 		for _, p := range a.Smaller {
 			yields.Points = append(yields.Points, [2]float64{float64(p.K), p.TokensPerLoop})
 			if p.Speedup != nil {
@@ -58,10 +58,15 @@ func (c *Comparison) Charts() []Chart {
 			}
 		}
 		tokens.Curves = append(tokens.Curves, yields)
-		speed.Curves = append(speed.Curves, predicted)
-		if s.Speedup != nil && s.summary.K > 0 {
-			speed.Curves = append(speed.Curves, Curve{Name: fmt.Sprintf("%s, measured ·", s.Name), Points: [][2]float64{{float64(s.summary.K), *s.Speedup}}})
+		if len(predicted.Points) > 0 {
+			speed.Curves = append(speed.Curves, predicted)
 		}
+		if s.Speedup != nil && s.summary.K > 0 {
+			measured.Points = append(measured.Points, [2]float64{float64(s.summary.K), *s.Speedup})
+		}
+	}
+	if len(measured.Points) > 0 {
+		speed.Curves = append(speed.Curves, measured)
 	}
 	for _, chart := range []Chart{positions, lengths, tokens, speed, times} {
 		add(chart)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,7 +20,10 @@ type Comparison struct {
 	Quality   []Quality  `json:"quality"`
 	Summaries []*Summary `json:"jobs"`
 
+	Certificate *Certificate `json:"certificate,omitempty"` // nil where nobody asked for one
+
 	Samples []Sample `json:"-"` // a part of the rows, for the page
+	Omitted string   `json:"-"` // what of the rows Samples leaves out, in a sentence
 }
 
 // Series is one mode of one job.
@@ -31,6 +35,7 @@ type Series struct {
 	Speedup      *float64   `json:"speedup,omitempty"`        // of mean token times: a ratio of totals
 	MeanOfRatios *float64   `json:"mean_of_ratios,omitempty"` // over the sequences that both have
 	Theory       *float64   `json:"theory,omitempty"`
+	Ceiling      *Ceiling   `json:"ceiling,omitempty"`    // nil: not known
 	Acceptance   []Grouping `json:"acceptance,omitempty"` // of a speculative one
 
 	summary *Summary
@@ -51,6 +56,9 @@ type Options struct {
 	Rows    int64            // of the dataset, where Samples is given
 	Prompts map[int64]string // to show with the samples; may be nil
 }
+
+// ErrNothingYet is a job without a completion.
+var ErrNothingYet = errors.New("it has no completions yet")
 
 // Compare reads jobs, finished or not, with their scores.
 func Compare(jobs []*storage.Job, o Options) (*Comparison, error) {
@@ -91,12 +99,16 @@ func Compare(jobs []*storage.Job, o Options) (*Comparison, error) {
 			return nil, err
 		}
 		c.Summaries = append(c.Summaries, s)
+		hosts, err := job.Hosts()
+		if err != nil {
+			return nil, err
+		}
 		for _, t := range titles {
 			m := s.Modes[t.mode]
 			if m == nil || m.Samples == 0 {
 				continue
 			}
-			one := Series{Name: t.title, Job: job.Name(), Mode: t.mode, Timing: timing(m.times), summary: s, mode: m, kept: kept[t.mode]}
+			one := Series{Name: t.title, Job: job.Name(), Mode: t.mode, Timing: timing(m.times), Ceiling: m.ceiling(hosts), summary: s, mode: m, kept: kept[t.mode]}
 			if len(jobs) > 1 {
 				one.Name = job.Name() + " " + t.title
 			}
@@ -113,7 +125,7 @@ func Compare(jobs []*storage.Job, o Options) (*Comparison, error) {
 		}
 	}
 	if len(c.Series) == 0 {
-		return nil, fmt.Errorf("job %s has no completions yet", jobs[0].Name())
+		return nil, fmt.Errorf("job %s: %w", jobs[0].Name(), ErrNothingYet)
 	}
 	base := &c.Series[0]
 	given := margin > 0 && margin != fixed
@@ -131,117 +143,129 @@ func Compare(jobs []*storage.Job, o Options) (*Comparison, error) {
 		}
 		c.Quality = append(c.Quality, compareScores(base.Name, other.Name, base.scores, other.scores, margin, !given, seed)...)
 	}
-	c.gather(keep, o.Prompts)
+	c.gather(keep, o.Prompts, o.Rows)
 	return c, nil
 }
 
+// maxSampleBytes bounds the texts that a page shows: with it a page stays under
+// 20 MB however many rows it is to show.
+const maxSampleBytes = 12 << 20
+
 // gather puts the kept completions side by side.
-func (c *Comparison) gather(keep map[int64]bool, prompts map[int64]string) {
+func (c *Comparison) gather(keep map[int64]bool, prompts map[int64]string, rows int64) {
+	bytes := 0
 	for _, row := range slices.Sorted(maps.Keys(keep)) {
 		one := Sample{Row: row, Prompt: prompts[row], Sides: map[string]Side{}}
+		bytes += len(one.Prompt)
 		key := sampleKey{row, 0}
 		for _, s := range c.Series {
 			if side, ok := s.kept.side(key, s.Mode == "sps"); ok {
 				side.Reason = s.names[key]
 				one.Sides[s.Name] = side
 				one.ID = s.kept.done[key].RowID
+				bytes += side.bytes()
 			}
+		}
+		if bytes > maxSampleBytes {
+			break
 		}
 		if len(one.Sides) > 0 {
 			c.Samples = append(c.Samples, one)
 		}
 	}
-}
-
-// Headline is the comparison in one sentence.
-func (c *Comparison) Headline() string {
-	var parts []string
-	for _, s := range c.Series[1:] {
-		if s.Speedup != nil {
-			parts = append(parts, fmt.Sprintf("%s is %.2fx as fast as %s.", s.Name, *s.Speedup, c.Series[0].Name))
+	samples := int64(1)
+	for _, s := range c.Series {
+		if rows > 0 {
+			samples = max(samples, s.mode.Samples/rows)
 		}
 	}
-	for _, q := range c.Quality {
-		if q.Metric == "pass@1" || q.Metric == "rouge2" {
-			parts = append(parts, q.Verdict)
-		}
+	if n := int64(len(c.Samples)); n > 0 && (n < rows || samples > 1) {
+		c.Omitted = fmt.Sprintf("Shown: the first sample of %d of %d rows, at even distances (--samples N changes how many).", n, rows)
 	}
-	return strings.Join(parts, " ")
 }
 
 // Table writes speed and quality for people; jobs' own figures are in each
 // summary's table.
 func (c *Comparison) Table(w io.Writer) error {
 	var b strings.Builder // takes everything: no write to it fails
-	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\ttoken time\tover sequences\tspeed-up\tmean of ratios\ttheory\tP50\tP90\tP99\t")
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	number := func(v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.2fx", *v)
+	}
+	fmt.Fprintln(t, "\ttoken time\tof sequences\tspeed-up\tof ratios\ttheory\t")
 	for _, s := range c.Series {
-		if s.Timing == nil {
-			continue
+		if s.Timing != nil {
+			fmt.Fprintf(t, "%s\t%.3f ms\t%.3f ± %.3f\t%s\t%s\t%s\t\n", short(s.Name), s.mode.MeanTokenMS, s.Timing.TokenMS, s.Timing.TokenMSDev, number(s.Speedup), number(s.MeanOfRatios), number(s.Theory))
 		}
-		number := func(v *float64) string {
-			if v == nil {
-				return "-"
-			}
-			return fmt.Sprintf("%.2fx", *v)
-		}
-		fmt.Fprintf(t, "%s\t%.3f ms\t%.3f ± %.3f\t%s\t%s\t%s\t%.2f s\t%.2f s\t%.2f s\t\n", s.Name, s.mode.MeanTokenMS, s.Timing.TokenMS, s.Timing.TokenMSDev,
-			number(s.Speedup), number(s.MeanOfRatios), number(s.Theory), s.Timing.P50, s.Timing.P90, s.Timing.P99)
 	}
 	_ = t.Flush()
+	fmt.Fprintln(&b)
+	fmt.Fprintln(t, "time of a sequence\tmean\tP50\tP90\tP99\t")
+	for _, s := range c.Series {
+		if s.Timing != nil {
+			fmt.Fprintf(t, "%s\t%.2f s\t%.2f s\t%.2f s\t%.2f s\t\n", short(s.Name), s.Timing.Seconds, s.Timing.P50, s.Timing.P90, s.Timing.P99)
+		}
+	}
+	_ = t.Flush()
+	for _, s := range c.Series {
+		if s.Ceiling != nil {
+			fmt.Fprintf(&b, "\n%s", Wrap(fmt.Sprintf("Ceiling of %s from memory: %s.", short(s.Name), s.Ceiling), TextWidth))
+		}
+	}
+	fmt.Fprintln(&b)
 	if len(c.Quality) > 0 {
-		fmt.Fprintln(&b)
-		fmt.Fprintln(t, "\tbase\tother\tdifference\t95% interval\tpermutation p\tMcNemar p\tTOST p\tsmallest\t")
-		for _, q := range c.Quality {
-			mcnemar, tost := "-", "-"
-			if q.McNemar != nil {
-				mcnemar = pValue(q.McNemar.P)
-			}
-			if q.Equivalence != nil {
-				tost = pValue(q.Equivalence.P)
-			}
-			name := q.Metric
-			if len(c.Series) > 2 {
-				name += ", " + q.Other
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t[%s, %s]\t%s\t%s\t%s\t%s\t\n", name, q.mean(q.BaseMean.Mean), q.mean(q.OtherMean.Mean), q.signed(q.Difference.Mean),
-				q.signed(q.Difference.Low), q.signed(q.Difference.High), pValue(q.Permutation), mcnemar, tost, q.amount(q.Detectable))
-		}
-		_ = t.Flush()
-		fmt.Fprintln(&b)
-		for _, q := range c.Quality {
-			fmt.Fprintln(&b, wrap(q.Verdict, 100))
-		}
+		c.qualityTable(&b, t)
 	} else {
-		fmt.Fprintln(&b, "\nNothing is said about quality: submit score JOB scores the completions first.")
+		fmt.Fprintf(&b, "\n%s\n", Wrap("Nothing is said about quality: submit score JOB scores the completions first.", TextWidth))
+	}
+	if c.Certificate != nil {
+		fmt.Fprintf(&b, "\n%s\n", c.Certificate.Text(TextWidth))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+// qualityTable adds the comparisons of scores; t writes to b.
+func (c *Comparison) qualityTable(b *strings.Builder, t *tabwriter.Writer) {
+	name := func(q *Quality) string {
+		if len(c.Series) > 2 {
+			return q.Metric + ", " + short(q.Other)
+		}
+		return q.Metric
+	}
+	fmt.Fprintln(b)
+	fmt.Fprintln(t, "\tbase\tother\tdifference\t95% interval\tsmallest\t")
+	for i := range c.Quality {
+		q := &c.Quality[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t[%s, %s]\t%s\t\n", name(q), q.mean(q.BaseMean.Mean), q.mean(q.OtherMean.Mean), q.signed(q.Difference.Mean),
+			q.signed(q.Difference.Low), q.signed(q.Difference.High), strings.TrimSuffix(q.amount(q.Detectable), " points"))
+	}
+	_ = t.Flush()
+	fmt.Fprintln(b)
+	fmt.Fprintln(t, "p\tpermutation\tMcNemar\tTOST\t")
+	for i := range c.Quality {
+		q := &c.Quality[i]
+		mcnemar, tost := "-", "-"
+		if q.McNemar != nil {
+			mcnemar = pValue(q.McNemar.P)
+		}
+		if q.Equivalence != nil {
+			tost = pValue(q.Equivalence.P)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name(q), pValue(q.Permutation), mcnemar, tost)
+	}
+	_ = t.Flush()
+	for _, q := range c.Quality {
+		fmt.Fprintf(b, "\n%s\n", Wrap(q.Verdict, TextWidth))
+	}
+}
+
 func (q *Quality) mean(v float64) string {
-	if strings.HasPrefix(q.Metric, "rouge") {
+	if q.fraction() {
 		return fmt.Sprintf("%.4f", v)
 	}
 	return percent(v)
-}
-
-// wrap breaks a text into lines of at most width characters.
-func wrap(text string, width int) string {
-	var b strings.Builder
-	at := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case at+1+len(word) > width:
-			b.WriteString("\n")
-			at = 0
-		default:
-			b.WriteString(" ")
-			at++
-		}
-		b.WriteString(word)
-		at += len(word)
-	}
-	return b.String()
 }

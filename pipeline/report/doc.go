@@ -18,4 +18,8 @@
 //	                  accepted tokens and, where there was one, its rejected one
 //	c                 draft time per drafted token / target time per ArS token
 //	theory            (1 - alpha^(K+1)) / ((1 - alpha)(K c + 1))
+//	ceiling           tokens per loop * sequences per pass / the time of reading the
+//	                  target's weights once and the draft's for each drafted token
+//	certificate       what a replay of the log finds (package verify), and what the
+//	                  rule guarantees
 package report

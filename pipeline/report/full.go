@@ -39,11 +39,11 @@ func (s *Summary) Full(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t\n", l.name, l.all, l.mean)
 	}
 	_ = t.Flush()
-	fmt.Fprintf(&b, "\n%d drafted, %d examined, %d accepted in %d loops of %d sequences.\n", a.Drafted, a.Examined, a.Accepted, a.Loops, a.PerSequence.Sequences)
-	fmt.Fprintf(&b, "%d tokens are %d accepted, %d recovered and %d bonus; %d more were decided behind the end of a completion.\n\n",
-		a.KeptAccepted+a.Recovered+a.Bonus, a.KeptAccepted, a.Recovered, a.Bonus, a.Dropped)
+	fmt.Fprintf(&b, "\n%s\n", Wrap(fmt.Sprintf("%d drafted, %d examined, %d accepted in %d loops of %d sequences.", a.Drafted, a.Examined, a.Accepted, a.Loops, a.PerSequence.Sequences), TextWidth))
+	fmt.Fprintf(&b, "%s\n\n", Wrap(fmt.Sprintf("%d tokens are %d accepted, %d recovered and %d bonus; %d more were decided behind the end of a completion.",
+		a.KeptAccepted+a.Recovered+a.Bonus, a.KeptAccepted, a.Recovered, a.Bonus, a.Dropped), TextWidth))
 
-	fmt.Fprintf(t, "position in the draft\tdrafted\texamined\taccepted\tof examined\tof drafted\t\n")
+	fmt.Fprintf(t, "position\tdrafted\texamined\taccepted\tof examined\tof drafted\t\n")
 	for _, p := range a.Positions {
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%s\t%s\t\n", p.T, p.Drafted, p.Examined, p.Accepted, percent(p.Conditional), percent(p.Unconditional))
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"slices"
 
 	"github.com/draftmill/draftmill/storage"
@@ -24,7 +25,7 @@ type Divergence struct {
 	Sample int32  `json:"sample"`
 	Token  int    `json:"token"` // index in the completion of the first difference
 	// Margin is that of ArS there, as the log has it: at temperature 0 the two
-	// largest logits' distance, under coupled that of log q + g. Nil: not logged.
+	// largest logits' distance, under coupled that of log q + g. Nil: not logged, or infinite.
 	Margin *float64 `json:"margin,omitempty"`
 }
 
@@ -81,7 +82,11 @@ func compareTokens(job *storage.Job) (*Greedy, error) {
 	err := job.ReadLoops("ars", func(l storage.Loop) error {
 		key := sampleKey{l.Row, l.Sample}
 		if at, ok := where[key]; ok && int(l.Loop) == at {
-			g.Divergences = append(g.Divergences, Divergence{l.Row, l.RowID, l.Sample, at, l.Margin})
+			d := Divergence{l.Row, l.RowID, l.Sample, at, l.Margin}
+			if d.Margin != nil && math.IsInf(*d.Margin, 1) {
+				d.Margin = nil // JSON has no word for it
+			}
+			g.Divergences = append(g.Divergences, d)
 		}
 		return nil
 	})

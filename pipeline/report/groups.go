@@ -33,6 +33,11 @@ type Value struct {
 	Rows   int     `json:"rows"`
 }
 
+// Scored tells whether a group has a score.
+func (g Grouping) Scored() bool {
+	return slices.ContainsFunc(g.Groups, func(one Group) bool { return one.Score != nil })
+}
+
 // count is what a group adds up.
 type count struct{ examined, accepted int64 }
 

@@ -10,10 +10,13 @@ import (
 
 // Size of an inline chart and its margins, in SVG units.
 const (
-	inlineWidth, inlineHeight = 480, 300
-	inlineLeft, inlineTop     = 56, 14
-	inlineRight, inlineBottom = 12, 46
+	inlineWidth, inlineHeight = 400, 250
+	inlineLeft, inlineTop     = 56, 10
+	inlineRight, inlineBottom = 12, 42
 )
+
+// inlineColours is how many the page has; more curves begin with the first again.
+const inlineColours = 10
 
 // inline draws the chart as SVG for a page: colours and letters are the
 // page's, so that they follow its light or dark theme.
@@ -40,40 +43,55 @@ func (c *Chart) inline() string {
 			inlineLeft, inlineWidth-inlineRight, py(y), py(y), inlineLeft-6, py(y)+4, number(y))
 	}
 	for _, x := range xs {
-		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, px(x), inlineHeight-inlineBottom+16, number(x))
+		at, anchor := px(x), "middle"
+		if at > inlineWidth-2*inlineRight { // its half would leave the image
+			at, anchor = inlineWidth, "end"
+		}
+		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="%s">%s</text>`, at, inlineHeight-inlineBottom+16, anchor, number(x))
 	}
 	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d" text-anchor="middle">%s</text>`, (inlineLeft+inlineWidth-inlineRight)/2, inlineHeight-12, html.EscapeString(c.X))
 	fmt.Fprintf(&b, `<text class="axis" transform="translate(13 %d) rotate(-90)" text-anchor="middle">%s</text>`, (inlineTop+inlineHeight-inlineBottom)/2, html.EscapeString(c.Y))
 	for i, curve := range c.Curves {
 		var path []string
-		dots := len(curve.Points) <= 40
+		dots := len(curve.Points) <= 40 && curve.Style != Dashes
 		for _, p := range curve.Points {
 			if !finite(p) {
 				continue
 			}
 			path = append(path, fmt.Sprintf("%.1f,%.1f", px(p[0]), py(p[1])))
 			if dots {
-				fmt.Fprintf(&b, `<circle class="c%d" cx="%.1f" cy="%.1f" r="3"><title>%s: %s, %s</title></circle>`, i%6, px(p[0]), py(p[1]), html.EscapeString(curve.Name), number(p[0]), number(p[1]))
+				fmt.Fprintf(&b, `<circle class="c%d" cx="%.1f" cy="%.1f" r="3"><title>%s: %s, %s</title></circle>`, i%inlineColours, px(p[0]), py(p[1]), html.EscapeString(curve.Name), number(p[0]), number(p[1]))
 			}
 		}
 		if len(curve.Errors) == len(curve.Points) {
 			for n, p := range curve.Points {
-				fmt.Fprintf(&b, `<line class="c%d" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, i%6, px(p[0]), px(p[0]), py(p[1]-curve.Errors[n]), py(p[1]+curve.Errors[n]))
+				fmt.Fprintf(&b, `<line class="c%d" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, i%inlineColours, px(p[0]), px(p[0]), py(p[1]-curve.Errors[n]), py(p[1]+curve.Errors[n]))
 			}
 		}
 		if !curve.dots() {
-			fmt.Fprintf(&b, `<polyline class="c%d" points="%s"/>`, i%6, strings.Join(path, " "))
+			fmt.Fprintf(&b, `<polyline class="c%d %s" points="%s"/>`, i%inlineColours, curve.style(), strings.Join(path, " "))
 		}
-	}
-	for i, curve := range c.Curves {
-		if len(c.Curves) == 1 {
-			break
-		}
-		y := inlineTop + 6 + 16*i
-		fmt.Fprintf(&b, `<circle class="c%d" cx="%d" cy="%d" r="4"/><text class="key" x="%d" y="%d">%s</text>`, i%6, inlineLeft+14, y, inlineLeft+24, y+4, html.EscapeString(curve.label()))
 	}
 	b.WriteString(`</svg>`)
+	if len(c.Curves) > 1 { // under the plot, where it hides no point
+		b.WriteString(`<div class="keys">`)
+		for i, curve := range c.Curves {
+			fmt.Fprintf(&b, `<span><i class="k%d %s"></i>%s</span>`, i%inlineColours, curve.style(), html.EscapeString(curve.Name))
+		}
+		b.WriteString(`</div>`)
+	}
 	return b.String()
+}
+
+// style is the curve's style as the page's style sheet names it.
+func (c *Curve) style() string {
+	switch {
+	case c.dots():
+		return Dots
+	case c.Style == "":
+		return "line"
+	}
+	return c.Style
 }
 
 // whole tells whether all points stand at whole numbers.

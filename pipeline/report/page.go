@@ -31,13 +31,12 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // Page is what a report in HTML shows beside the comparison.
 type Page struct {
-	Title       string
-	Certificate string   // the certificate of losslessness in a sentence, or empty
-	Repeat      []string // commands that make the jobs again
-	Sweep       *Sweep   // or nil
-	Refresh     int      // seconds after which the page loads itself again; 0: never
+	Title  string
+	Repeat []string // commands that make the jobs again
+	Sweep  *Sweep   // or nil
+	Live   *Status  // of a job that is watched; nil in a file
 
-	*Comparison
+	*Comparison // nil while there is nothing to compare
 }
 
 // Figures are the series' own figures, for the page.
@@ -69,6 +68,9 @@ func (p *Page) Specs() []string {
 
 // Data are the samples for the page's script.
 func (p *Page) Data() (template.JS, error) {
+	if p.Comparison == nil {
+		return `{"series": [], "samples": []}`, nil
+	}
 	names := []string{}
 	for _, s := range p.Series {
 		names = append(names, s.Name)

@@ -66,7 +66,7 @@ func (s *Series) readScores(job *storage.Job) error {
 }
 
 // shown is the order of metrics.
-var shown = []string{"pass", "rouge1", "rouge2", "rougeL", "rougeLsum", "exact"}
+var shown = []string{"pass", "rouge1", "rouge2", "rougeL", "rougeLsum", "exact", eval.Likelihood}
 
 // compareScores compares what both have scores of, over the rows in both.
 func compareScores(base, other string, x, y scores, margin float64, fixed bool, seed uint64) []Quality {
@@ -179,14 +179,14 @@ func (q *Quality) p() float64 {
 
 // amount is a difference in the measure's unit.
 func (q *Quality) amount(d float64) string {
-	if strings.HasPrefix(q.Metric, "rouge") {
+	if q.fraction() {
 		return fmt.Sprintf("%.4f", d)
 	}
 	return fmt.Sprintf("%.1f points", 100*d)
 }
 
 func (q *Quality) signed(d float64) string {
-	if strings.HasPrefix(q.Metric, "rouge") {
+	if q.fraction() {
 		return fmt.Sprintf("%+.4f", d)
 	}
 	return fmt.Sprintf("%+.1f", 100*d)
@@ -197,4 +197,9 @@ func pValue(p float64) string {
 		return fmt.Sprintf("%.1e", p)
 	}
 	return fmt.Sprintf("%.3f", p)
+}
+
+// fraction reports whether the measure is printed as a number, not in percent.
+func (q *Quality) fraction() bool {
+	return strings.HasPrefix(q.Metric, "rouge") || q.Metric == eval.Likelihood
 }

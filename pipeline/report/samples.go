@@ -97,6 +97,15 @@ func (c *collector) side(key sampleKey, speculative bool) (Side, bool) {
 	return s, true
 }
 
+// bytes is about what the side takes on a page.
+func (s *Side) bytes() int {
+	n := len(s.Kinds)
+	for _, t := range s.Tokens {
+		n += len(t) + 4
+	}
+	return n
+}
+
 // chosen are up to n of the rows, at even distances.
 func chosen(rows []int64, n int) map[int64]bool {
 	slices.Sort(rows)

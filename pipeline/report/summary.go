@@ -74,20 +74,11 @@ func Summarize(job *storage.Job) (*Summary, error) { return summarize(job, nil, 
 // summarize lets others see every row on the way, completions of a mode before
 // its loops.
 func summarize(job *storage.Job, completion func(mode string, c *storage.Completion), loop func(mode string, l *storage.Loop)) (*Summary, error) {
-	var j struct {
-		K         int           `json:"k"`
-		Lookahead string        `json:"lookahead"`
-		Rule      spec.Rule     `json:"rule"`
-		Modes     []string      `json:"modes"`
-		Sampling  spec.Sampling `json:"sampling"`
+	j, err := specified(job)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(job.Spec(), &j); err != nil {
-		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
-	}
-	rule := j.Rule.For(j.Sampling)
-	if !slices.Contains(j.Modes, "sps") {
-		rule = j.Rule.Autoregressive()
-	}
+	rule := j.effective()
 	s := &Summary{
 		Job: job.Name(), Dir: job.Dir(), K: j.K, Lookahead: j.Lookahead,
 		Rule: j.Rule.String(), Lossy: rule.Lossy(), Bound: rule.Bound(), Modes: map[string]*Mode{},
@@ -120,18 +111,40 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 	}
 	s.spec = text.String()
 	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && j.Sampling.Greedy() {
-		var err error
 		if s.Greedy, err = compareTokens(job); err != nil {
 			return nil, err
 		}
 	}
 	if ars, sps := s.Modes["ars"], s.Modes["sps"]; ars != nil && sps != nil && rule.Invariant() {
-		var err error
 		if s.Identical, err = compareTokens(job); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// specification is what a report needs of a job's.
+type specification struct {
+	K         int           `json:"k"`
+	Lookahead string        `json:"lookahead"`
+	Rule      spec.Rule     `json:"rule"`
+	Modes     []string      `json:"modes"`
+	Sampling  spec.Sampling `json:"sampling"`
+}
+
+func specified(job *storage.Job) (j specification, err error) {
+	if err = json.Unmarshal(job.Spec(), &j); err != nil {
+		err = fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
+	}
+	return j, err
+}
+
+// effective is the rule as it applies to the job's modes and sampling.
+func (j *specification) effective() spec.Rule {
+	if !slices.Contains(j.Modes, "sps") {
+		return j.Rule.Autoregressive()
+	}
+	return j.Rule.For(j.Sampling)
 }
 
 func (m *Mode) addCompletion(c storage.Completion) error {

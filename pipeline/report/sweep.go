@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,8 +20,9 @@ const sweepTokens = 128
 
 // Sweep is the same work at several lookaheads: Figure 1 of Chen et al.
 type Sweep struct {
-	Points    []SweepPoint `json:"points"`            // by ascending K
-	Slope     float64      `json:"loop_ms_per_token"` // of the loop's time over K, least squares
+	Points    []SweepPoint `json:"points"`               // by ascending K
+	Slope     float64      `json:"loop_ms_per_token"`    // of the loop's time over K, least squares
+	SlopeSE   float64      `json:"loop_ms_per_token_se"` // its standard error; 0 where two points leave none
 	Intercept float64      `json:"loop_ms_at_zero"`
 	Alpha     float64      `json:"alpha"` // that theory is drawn with: over the examined positions of all points
 	C         float64      `json:"c"`
@@ -42,13 +44,23 @@ type SweepPoint struct {
 	LoopMS        float64  `json:"loop_ms"`
 	Speedup       *float64 `json:"speedup,omitempty"` // over K = 0
 	Theory        *float64 `json:"theory,omitempty"`  // of the speed-up
+
+	// Of the point alone: the chance that a drafted token is accepted, by the
+	// distributions or, under a lossy rule, counted over those examined; the time of
+	// drafting a token over that of an autoregressive loop's scoring; and what theory
+	// makes of both.
+	Alpha     float64  `json:"alpha"`
+	C         float64  `json:"c,omitempty"` // where there is an autoregressive point
+	Predicted *float64 `json:"predicted,omitempty"`
+	Tokens    float64  `json:"tokens"` // per completion
+	Passes    float64  `json:"passes"` // of the target, one after the other, per completion
 }
 
 // NewSweep reads the jobs of a sweep: of each the speculative mode with a fixed
 // lookahead, or the autoregressive one. There must be two.
 func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 	s := &Sweep{}
-	times := map[int][]sequenceTime{}
+	times, draftsMS := map[int][]sequenceTime{}, map[int]float64{}
 	var overlap, positions, draftMS, drafted, scoreMS float64
 	for _, job := range jobs {
 		sum, err := Summarize(job)
@@ -65,6 +77,10 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 				p.K = sum.K
 				overlap += m.Alpha * float64(m.Positions)
 				positions += float64(m.Positions)
+				if p.Alpha = m.Alpha; sum.Lossy && m.Positions > 0 {
+					p.Alpha = float64(m.Accepted) / float64(m.Positions)
+				}
+				draftsMS[p.K] = m.DraftMS
 				draftMS += m.DraftMS * float64(m.Drafted)
 				drafted += float64(m.Drafted)
 			} else {
@@ -72,6 +88,9 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 			}
 			if times[p.K] != nil {
 				return nil, fmt.Errorf("two jobs of the sweep have the lookahead %d", p.K)
+			}
+			if n := float64(m.Samples - m.Errors); n > 0 {
+				p.Tokens, p.Passes = float64(m.CompletionTokens)/n, float64(m.Loops)/n
 			}
 			time := timing(m.times)
 			p.Seconds, p.SecondsDev = time.TokenMS*sweepTokens/1000, time.TokenMSDev*sweepTokens/1000
@@ -96,6 +115,11 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 			p := &s.Points[i]
 			speedup, predicted := first.TokenMS/p.TokenMS, theory.Speedup(s.Alpha, s.C, p.K)
 			p.Speedup, p.Theory = &speedup, &predicted
+			if scoreMS > 0 {
+				p.C = draftsMS[p.K] / scoreMS
+				own := theory.Speedup(p.Alpha, p.C, p.K)
+				p.Predicted = &own
+			}
 		}
 	}
 	s.fit()
@@ -112,6 +136,13 @@ func (s *Sweep) fit() {
 	}
 	s.Slope = (n*xy - x*y) / (n*xx - x*x)
 	s.Intercept = (y - s.Slope*x) / n
+	if n > 2 {
+		var rest float64
+		for _, p := range s.Points {
+			rest += square(p.LoopMS - s.Intercept - s.Slope*float64(p.K))
+		}
+		s.SlopeSE = math.Sqrt(rest / (n - 2) / (xx - x*x/n))
+	}
 }
 
 // choose finds the lookahead of the smallest mean token time, and how far the
@@ -181,13 +212,15 @@ func (s *Sweep) choose(times map[int][]sequenceTime) {
 
 // Charts are the three panels of the figure, theory beside what was measured.
 func (s *Sweep) Charts() []Chart {
-	times := Chart{Title: fmt.Sprintf("time for %d tokens", sweepTokens), X: "lookahead K", Y: "seconds, ± deviation over sequences"}
+	times := Chart{Title: fmt.Sprintf("time for %d tokens", sweepTokens), X: "lookahead K", Y: "seconds ± deviation"}
 	efficiency := Chart{Title: "tokens per loop over K + 1", X: "lookahead K", Y: "tokens per loop / (K + 1)"}
 	loops := Chart{Title: "time of a loop", X: "lookahead K", Y: "ms"}
 	var time, timeTheory, share, shareTheory, loop, line Curve
-	time.Name, share.Name, loop.Name = "measured ·", "measured ·", "measured ·"
+	time.Name, share.Name, loop.Name = "measured", "measured", "measured"
+	time.Style, share.Style, loop.Style = Dots, Dots, Dots
 	timeTheory.Name, shareTheory.Name = "theory", "theory"
-	line.Name = fmt.Sprintf("%.2f + %.2f K ms", s.Intercept, s.Slope)
+	timeTheory.Style, shareTheory.Style, line.Style = Dashes, Dashes, Dashes
+	line.Name = fmt.Sprintf("%.2f %+.2f K ms", s.Intercept, s.Slope)
 	for _, p := range s.Points {
 		k := float64(p.K)
 		time.Points = append(time.Points, [2]float64{k, p.Seconds})
@@ -209,27 +242,31 @@ func (s *Sweep) Charts() []Chart {
 
 // Advice is the recommended lookahead in a sentence.
 func (s *Sweep) Advice() string {
-	return fmt.Sprintf("Best lookahead: K = %d (95%% interval %d to %d; best in %.0f%% of resamples of the sequences). A loop takes %.2f ms and %.2f ms more for each drafted token.",
-		s.Best, s.BestLow, s.BestHigh, 100*s.Share, s.Intercept, s.Slope)
+	text := fmt.Sprintf("Best lookahead: K = %d (95%% interval %d to %d; best in %.0f%% of resamples of the sequences). A loop takes %.2f ms, and for each drafted token %.2f ± %.2f ms more.",
+		s.Best, s.BestLow, s.BestHigh, 100*s.Share, s.Intercept, s.Slope, s.SlopeSE)
+	if s.Slope < 2*s.SlopeSE { // drafting takes time: a slope that is not seen is a machine that was busy
+		text += " That slope is lost in the noise: other work on the machine changed the speed between the jobs, and the best K is in doubt. Run the sweep again on a quiet machine."
+	}
+	return text
 }
 
 // Table writes the sweep for people.
 func (s *Sweep) Table(w io.Writer) error {
 	var b strings.Builder // takes everything: no write to it fails
-	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "K\t%d tokens\tmean token time\ttokens per loop\t/ (K + 1)\tloop\tspeed-up\ttheory\t\t\n", sweepTokens)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "K\t%d tokens, s\ttoken, ms\tper loop\t/ (K+1)\tloop, ms\tspeed-up\ttheory\t\t\n", sweepTokens)
 	for _, p := range s.Points {
 		speedup, predicted, best := "-", "-", ""
 		if p.Speedup != nil {
 			speedup, predicted = fmt.Sprintf("%.2fx", *p.Speedup), fmt.Sprintf("%.2fx", *p.Theory)
 		}
 		if p.K == s.Best {
-			best = "best"
+			best = "*"
 		}
-		fmt.Fprintf(t, "%d\t%.3f ± %.3f s\t%.3f ms\t%.2f\t%.3f\t%.3f ms\t%s\t%s\t%s\t\n", p.K, p.Seconds, p.SecondsDev, p.TokenMS, p.TokensPerLoop, p.Efficiency, p.LoopMS, speedup, predicted, best)
+		fmt.Fprintf(t, "%d\t%.3f ± %.3f\t%.3f\t%.2f\t%.3f\t%.3f\t%s\t%s\t%s\t\n", p.K, p.Seconds, p.SecondsDev, p.TokenMS, p.TokensPerLoop, p.Efficiency, p.LoopMS, speedup, predicted, best)
 	}
 	_ = t.Flush()
-	fmt.Fprintf(&b, "\n%s\n", wrap(s.Advice(), 100))
+	fmt.Fprintf(&b, "\n%s\n", Wrap("* "+s.Advice(), TextWidth))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -83,6 +83,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	near("slope", s.Slope, 0.5)
+	near("its error", s.SlopeSE, 0)
 	near("intercept", s.Intercept, 2)
 	near("c", s.C, 0.25)
 	near("alpha", s.Alpha, 0.8)
@@ -92,6 +93,18 @@ func TestSweep(t *testing.T) {
 	near("loop at 4", s.Points[3].LoopMS, 4)
 	near("128 tokens at 0", s.Points[0].Seconds, 128*0.002)
 	near("efficiency at 1", s.Points[1].Efficiency, 1)
+	near("alpha at 4", s.Points[3].Alpha, 0.8)
+	near("c at 4", s.Points[3].C, 0.25)
+	near("speed-up of alpha 0.8 and c 0.25 at 4", *s.Points[3].Predicted, (1-math.Pow(0.8, 5))/(1-0.8)/(4*0.25+1))
+	near("tokens over passes at 4", s.Points[3].Tokens/s.Points[3].Passes, s.Points[3].TokensPerLoop)
+	var table strings.Builder
+	if err := SweepTable(&table, []SweepLine{{"draft a", s}, {"draft b", s}}); err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(table.String(), "\n")
+	if fields := strings.Fields(rows[3]); len(fields) != 7 || fields[0] != "4" || strings.Count(table.String(), "draft a ") != 1 {
+		t.Errorf("table:\n%s", &table)
+	}
 	near("speed-up at 0", *s.Points[0].Speedup, 1)
 	// Per token at K: (2 + K/2) over the mean of K+1 and 2: 1.25, 1.2, 1.14, 1.09 ms.
 	if s.Best != 8 || s.BestLow != 8 || s.BestHigh != 8 || s.Share != 1 {
@@ -102,6 +115,11 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%d charts", len(charts))
 	}
 	var b strings.Builder
+	s.Points[0].LoopMS += 3 // a busy machine
+	s.fit()
+	if !strings.Contains(s.Advice(), "on a quiet machine") {
+		t.Errorf("slope %v ± %v: %s", s.Slope, s.SlopeSE, s.Advice())
+	}
 	if err := s.Table(&b); err != nil || !strings.Contains(b.String(), "Best lookahead: K = 8") {
 		t.Errorf("%v\n%s", err, b.String())
 	}

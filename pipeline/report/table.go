@@ -7,11 +7,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/draftmill/draftmill/pipeline/eval"
 	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage"
 )
 
 // titles of the modes, in the order of their columns.
-var titles = []struct{ mode, title string }{{"ars", "ArS"}, {"sps", "SpS"}}
+var titles = []struct{ mode, title string }{{"ars", "ArS"}, {"sps", "SpS"}, {eval.GivenMode, eval.GivenMode}}
 
 // line is one row of the table: the same figure of every mode.
 type line struct {
@@ -21,6 +23,10 @@ type line struct {
 
 // Table writes the comparison for people.
 func (s *Summary) Table(w io.Writer) error {
+	if m := s.Modes[eval.GivenMode]; m != nil { // no times, no loops
+		_, err := fmt.Fprintf(w, "%d completions of another system\n", m.Samples)
+		return err
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "\t")
 	var modes []*Mode
@@ -31,9 +37,13 @@ func (s *Summary) Table(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(t)
-	for _, l := range []line{
-		{"completions", func(m *Mode) string { return fmt.Sprint(m.Samples) }},
-		{"finished by", finishes},
+	lines := []line{{"completions", func(m *Mode) string { return fmt.Sprint(m.Samples) }}}
+	for _, reason := range []string{storage.FinishEOS, storage.FinishStop, storage.FinishLength, storage.FinishError} {
+		if slices.ContainsFunc(modes, func(m *Mode) bool { return m.Finish[reason] > 0 }) {
+			lines = append(lines, line{"ended by " + reason, func(m *Mode) string { return fmt.Sprint(m.Finish[reason]) }})
+		}
+	}
+	for _, l := range append(lines, []line{
 		{"tokens", func(m *Mode) string { return fmt.Sprint(m.CompletionTokens) }},
 		{"mean token time", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.MeanTokenMS) }},
 		{"tokens/s per worker", func(m *Mode) string { return fmt.Sprintf("%.0f", m.TokensPerSecond) }},
@@ -47,7 +57,7 @@ func (s *Summary) Table(w io.Writer) error {
 		{"score, per loop", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.ScoreMS) }},
 		{"sample, per loop", func(m *Mode) string { return fmt.Sprintf("%.3f ms", m.SampleMS) }},
 		{"prefill / decode", func(m *Mode) string { return fmt.Sprintf("%.2f / %.2f s", m.PrefillSeconds, m.DecodeSeconds) }},
-	} {
+	}...) {
 		fmt.Fprintf(t, "%s\t", l.name)
 		for _, m := range modes {
 			fmt.Fprintf(t, "%s\t", l.value(m))
@@ -59,23 +69,23 @@ func (s *Summary) Table(w io.Writer) error {
 	}
 	var b strings.Builder
 	if s.Speedup != nil {
-		fmt.Fprintf(&b, "\nSpS is %.2fx as fast as ArS (mean token time).", *s.Speedup)
+		text := fmt.Sprintf("SpS is %.2fx as fast as ArS (mean token time).", *s.Speedup)
 		if s.TheorySpeedup != nil {
-			fmt.Fprintf(&b, " Theory: %.2fx from alpha %.3f, c %.3f, K %d; measured / theory %.2f.", *s.TheorySpeedup, *s.Alpha, *s.C, s.K, *s.OfTheory)
+			text += fmt.Sprintf(" Theory: %.2fx from alpha %.3f, c %.3f, K %d; measured / theory %.2f.", *s.TheorySpeedup, *s.Alpha, *s.C, s.K, *s.OfTheory)
 		}
 		if s.CostSpeedup != nil {
-			fmt.Fprintf(&b, "\nWith what scoring %d tokens takes here: %.2fx; measured / that %.2f.", s.K+1, *s.CostSpeedup, *s.OfCost)
+			text += fmt.Sprintf(" With what scoring %d tokens takes here: %.2fx; measured / that %.2f.", s.K+1, *s.CostSpeedup, *s.OfCost)
 		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "\n%s\n", Wrap(text, TextWidth))
 	}
 	if s.Lossy || s.Rule != spec.Rejection.String() {
-		fmt.Fprintf(&b, "Rule %s is %s.\n", s.Rule, s.Bound)
+		fmt.Fprintf(&b, "%s\n", Wrap(fmt.Sprintf("Rule %s is %s.", s.Rule, s.Bound), TextWidth))
 	}
 	if g := s.Greedy; g != nil {
 		fmt.Fprintf(&b, "Greedy: %d of %d completions are the same tokens in both modes.\n", g.Same, g.Same+int64(len(g.Divergences)))
 		g.list(&b)
 	} else if g := s.Identical; g != nil {
-		fmt.Fprintf(&b, "Identical in %d of %d rows: ArS and SpS draw the same tokens under this rule.\n", g.Same, g.Same+int64(len(g.Divergences)))
+		fmt.Fprintf(&b, "%s\n", Wrap(fmt.Sprintf("Identical in %d of %d rows: ArS and SpS draw the same tokens under this rule.", g.Same, g.Same+int64(len(g.Divergences))), TextWidth))
 		g.list(&b)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -85,11 +95,11 @@ func (s *Summary) Table(w io.Writer) error {
 // list names the first samples that differ.
 func (g *Greedy) list(b *strings.Builder) {
 	for _, d := range g.Divergences[:min(len(g.Divergences), 10)] {
-		fmt.Fprintf(b, "  row %d (%s) sample %d differs from token %d on", d.Row, d.RowID, d.Sample, d.Token)
+		text := fmt.Sprintf("row %d (%s) sample %d differs from token %d on", d.Row, d.RowID, d.Sample, d.Token)
 		if d.Margin != nil {
-			fmt.Fprintf(b, ", where the target's two best are %.2g apart", *d.Margin)
+			text += fmt.Sprintf(", where the target's two best are %.2g apart", *d.Margin)
 		}
-		b.WriteString("\n")
+		fmt.Fprintf(b, "  %s\n", strings.ReplaceAll(Wrap(text, TextWidth-4), "\n", "\n    "))
 	}
 	if more := len(g.Divergences) - 10; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)

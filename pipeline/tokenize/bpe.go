@@ -157,7 +157,7 @@ func (m *bpe) characters(text string, w *merger) error {
 		}
 		if m.unkName != "" {
 			if m.unk < 0 {
-				return fmt.Errorf("model BPE: %q is not in the vocabulary, and neither is unk_token %q", s, m.unkName)
+				return fmt.Errorf("model BPE: %q is not in the vocabulary, and neither is unk_token %.100q", s, m.unkName)
 			}
 			if pending && !m.fuseUnk {
 				w.add(m.unk)

@@ -112,8 +112,13 @@ type scored struct {
 }
 
 func (s *scored) UnmarshalJSON(b []byte) error {
-	pair := [2]any{&s.token, &s.score}
-	return json.Unmarshal(b, &pair)
+	var score json.Number
+	pair := [2]any{&s.token, &score}
+	err := json.Unmarshal(b, &pair)
+	if err == nil {
+		s.score, err = number(score)
+	}
+	return err
 }
 
 // tokenID is a ["token", id] pair of a post-processor.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -69,6 +70,26 @@ func Load(path string) (*Tokenizer, error) {
 }
 
 func parse(data []byte) (*Tokenizer, error) {
+	t, err := assemble(data)
+	if err != nil && len(err.Error()) > longestError {
+		return nil, &brief{strings.ToValidUTF8(err.Error()[:longestError], "") + "...", err}
+	}
+	return t, err
+}
+
+// longestError bounds the text of an error in bytes: errors cite the file, in which anything may stand.
+const longestError = 500
+
+// brief is an error with the beginning of its text.
+type brief struct {
+	text string
+	err  error
+}
+
+func (b *brief) Error() string { return b.text }
+func (b *brief) Unwrap() error { return b.err }
+
+func assemble(data []byte) (*Tokenizer, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("the file is not UTF-8; is it a tokenizer.json?")
 	}

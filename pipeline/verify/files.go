@@ -2,19 +2,20 @@ package verify
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // files is what the manifests of a job list.
@@ -102,13 +103,16 @@ func (f *files) readCommits(folder *storage.Job, job *pipeline.Job) (map[string]
 	listed := map[string]storage.File{}
 	shards := map[int]map[pipeline.Mode]parts{}
 	for _, m := range job.Modes {
-		paths, err := filepath.Glob(filepath.Join(folder.Dir(), "_shards", "mode="+string(m), "part-*.json"))
+		list, err := folder.Bucket().List(context.Background(), "_shards/mode="+string(m))
 		if err != nil {
 			return nil, fmt.Errorf("list the shards of job %s: %w", job.Name, err)
 		}
-		for _, path := range paths {
-			name := relative(folder, path)
-			c, err := readCommit(path)
+		for _, e := range list {
+			name := e.Key
+			if base := path.Base(name); !strings.HasPrefix(base, "part-") || !strings.HasSuffix(base, ".json") {
+				continue
+			}
+			c, err := readCommit(folder, name)
 			if err != nil {
 				return nil, failed(name, "%v", err)
 			}
@@ -141,8 +145,8 @@ func (f *files) readCommits(folder *storage.Job, job *pipeline.Job) (map[string]
 	return listed, nil
 }
 
-func readCommit(path string) (c commit, err error) {
-	data, err := os.ReadFile(path)
+func readCommit(folder *storage.Job, name string) (c commit, err error) {
+	data, err := folder.Bucket().Get(context.Background(), name)
 	if err == nil {
 		err = json.Unmarshal(data, &c)
 	}
@@ -153,13 +157,13 @@ func readCommit(path string) (c commit, err error) {
 // and that no shard has committed.
 func checkNoOthers(folder *storage.Job, listed map[string]storage.File) error {
 	for _, table := range tables {
-		paths, err := filepath.Glob(filepath.Join(folder.Dir(), table, "*", "*.parquet"))
+		list, err := folder.Bucket().List(context.Background(), table)
 		if err != nil {
 			return fmt.Errorf("list the files of job %s: %w", folder.Name(), err)
 		}
-		for _, path := range paths {
-			if name := relative(folder, path); listed[name].Path == "" {
-				return failed(name, "no shard has committed this file")
+		for _, e := range list {
+			if strings.HasSuffix(e.Key, ".parquet") && listed[e.Key].Path == "" {
+				return failed(e.Key, "no shard has committed this file")
 			}
 		}
 	}
@@ -197,26 +201,26 @@ func (f *files) checkManifest(folder *storage.Job, job *pipeline.Job, listed map
 // checkSize holds a file's size against its manifest; the digest is checked by
 // whoever reads it.
 func checkSize(folder *storage.Job, f storage.File) error {
-	stat, err := os.Stat(filepath.Join(folder.Dir(), filepath.FromSlash(f.Path)))
+	info, err := folder.Bucket().Stat(context.Background(), f.Path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case bucket.NotExist(err):
 		return failed(f.Path, "the file is missing")
 	case err != nil:
 		return err
-	case stat.Size() != f.Bytes:
-		return failed(f.Path, "it has %d bytes, the manifest says %d", stat.Size(), f.Bytes)
+	case info.Size != f.Bytes:
+		return failed(f.Path, "it has %d bytes, the manifest says %d", info.Size, f.Bytes)
 	}
 	return nil
 }
 
 // read calls fn for the rows of a file, its size, digest and number of rows
 // checked.
-func read[T any](folder *storage.Job, f storage.File, table func(path, sha256 string, fn func(T) error) error, fn func(T) error) error {
+func read[T any](folder *storage.Job, f storage.File, table func(b bucket.Bucket, key, sha256 string, fn func(T) error) error, fn func(T) error) error {
 	if err := checkSize(folder, f); err != nil {
 		return err
 	}
 	var rows int64
-	err := table(filepath.Join(folder.Dir(), filepath.FromSlash(f.Path)), f.SHA256, func(row T) error {
+	err := table(folder.Bucket(), f.Path, f.SHA256, func(row T) error {
 		rows++
 		return fn(row)
 	})
@@ -237,7 +241,7 @@ func read[T any](folder *storage.Job, f storage.File, table func(path, sha256 st
 
 // digest is the sha256 of a file.
 func digest(folder *storage.Job, f storage.File) (string, error) {
-	file, err := os.Open(filepath.Join(folder.Dir(), filepath.FromSlash(f.Path)))
+	file, err := folder.Bucket().Open(context.Background(), f.Path)
 	if err != nil {
 		return "", err
 	}
@@ -255,13 +259,4 @@ func commitPath(m pipeline.Mode, shard int) string {
 
 func partPath(table string, m pipeline.Mode, shard int) string {
 	return fmt.Sprintf("%s/mode=%s/part-%05d.parquet", table, m, shard)
-}
-
-// relative is a path as it is named to the user: within the job's folder.
-func relative(folder *storage.Job, path string) string {
-	name, err := filepath.Rel(folder.Dir(), path)
-	if err != nil {
-		return path
-	}
-	return filepath.ToSlash(name)
 }

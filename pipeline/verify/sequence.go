@@ -2,9 +2,10 @@ package verify
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -14,7 +15,8 @@ type sequence struct {
 	replay *replay
 	mode   pipeline.Mode
 	c      storage.Completion
-	file   string // of the completion
+	file   string         // of the completion
+	kept   []storage.Loop // where the options want whole shards
 
 	loops, drafted, examined, accepted int32
 	tokens                             int // kept by the loops so far
@@ -43,7 +45,40 @@ func (s *sequence) begin() error {
 			return s.fail("token %d is %d", i, x)
 		}
 	}
-	return s.replay.ends.check(s)
+	if err := s.replay.ends.check(s); err != nil {
+		return err
+	}
+	return s.text()
+}
+
+// text derives the text, and where and why it ends, from the tokens again.
+func (s *sequence) text() error {
+	c, o, job := &s.c, &s.replay.options, s.replay.job
+	if o.Tokenizer == nil {
+		return nil
+	}
+	limit := job.MaxNewTokens
+	if c.FinishReason == storage.FinishLength {
+		limit = len(c.Tokens) // which ends.check has held against the job
+	}
+	end := engine.End(o.Tokenizer, o.EOS, job.Stop, limit, c.Tokens)
+	reason := end.Reason
+	if c.FinishReason == storage.FinishError && reason == "" {
+		reason = storage.FinishError
+	}
+	switch text := strings.ToValidUTF8(end.Text, "\uFFFD"); {
+	case end.Tokens != len(c.Tokens):
+		return s.fail("it has %d tokens; the first %d of them end it by %s", len(c.Tokens), end.Tokens, end.Reason)
+	case reason != c.FinishReason || end.Stop != c.StopReason:
+		return s.fail("it ended by %q (stop sequence %q); its tokens say %q (%q)", c.FinishReason, c.StopReason, reason, end.Stop)
+	case text != c.Completion:
+		at := 0
+		for at < min(len(text), len(c.Completion)) && text[at] == c.Completion[at] {
+			at++
+		}
+		return s.fail("its text differs from that of its tokens at byte %d: %.20q in place of %.20q", at, c.Completion[at:], text[at:])
+	}
+	return nil
 }
 
 // loop replays the sequence's next loop.
@@ -71,7 +106,7 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 		return fail("%s", what)
 	}
 	// What was decided is what the completion has, up to where it ends.
-	tokens := append(slices.Clone(l.Drafted[:l.Accepted]), l.Token)
+	tokens := l.Decided()
 	kept := int(l.Emitted)
 	if kept < 1 || kept > len(tokens) {
 		return fail("%d of its %d tokens are emitted", kept, len(tokens))
@@ -92,6 +127,9 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 	s.draftNS += l.DraftNS
 	s.scoreNS += l.ScoreNS
 	s.sampleNS += l.SampleNS
+	if s.replay.options.Shard != nil {
+		s.kept = append(s.kept, *l)
+	}
 	return nil
 }
 

@@ -18,8 +18,9 @@ type rowIDs map[int64]struct {
 	prompt int32
 }
 
-// shard replays one shard in one mode.
-func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, n *Mode) error {
+// shard replays one shard in one mode, and returns its sequences where the
+// options want them.
+func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, n *Mode) (all []Sequence, err error) {
 	sequences := map[key]*sequence{}
 	var order []*sequence
 	if err := read(r.folder, p[0], storage.ReadCompletions, func(c storage.Completion) error {
@@ -47,10 +48,10 @@ func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, n *Mode)
 		order = append(order, s)
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.wholeShard(shard, p[0], sequences); err != nil {
-		return err
+		return nil, err
 	}
 	if err := read(r.folder, p[1], storage.ReadLoops, func(l storage.Loop) error {
 		s := sequences[key{l.Row, l.Sample}]
@@ -59,15 +60,18 @@ func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, n *Mode)
 		}
 		return s.loop(p[1].Path, &l)
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	for _, s := range order {
 		if err := s.end(); err != nil {
-			return err
+			return nil, err
 		}
 		s.count(n)
+		if r.options.Shard != nil {
+			all = append(all, Sequence{m, s.file, s.c, s.kept})
+		}
 	}
-	return nil
+	return all, nil
 }
 
 // belongs checks that a row is one of the shard's: shard i has the rows from

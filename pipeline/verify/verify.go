@@ -2,10 +2,14 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -41,8 +45,10 @@ type Counts struct {
 	Rows     int64  `json:"rows"`     // of the dataset, where the job is complete
 	Shards   int    `json:"shards"`   // committed, over all modes
 	Files    int    `json:"files"`
-	Bytes    int64  `json:"bytes"` // digests checked
-	Modes    []Mode `json:"modes"` // in the job's order
+	Bytes    int64  `json:"bytes"`  // digests checked
+	Texts    bool   `json:"texts"`  // every text was derived from its tokens again
+	Signed   bool   `json:"signed"` // the manifest's signature was checked
+	Modes    []Mode `json:"modes"`  // in the job's order
 }
 
 // Mode is what was replayed of one mode.
@@ -57,10 +63,38 @@ type Mode struct {
 	Accepted    int64         `json:"accepted"`
 }
 
+// Options say what is at hand beside the job's folder.
+type Options struct {
+	// Tokenizer is the target's, EOS the tokens that end its sequences: then every
+	// text, and where and why it ends, is derived from its tokens again. Nil:
+	// believed.
+	Tokenizer *tokenize.Tokenizer
+	EOS       []int32
+	// PublicKey, if not nil, is of whoever must have signed the manifest.
+	PublicKey ed25519.PublicKey
+	// Shard, if not nil, is called with all sequences of a shard, over all modes,
+	// once its log holds: by row, sample and mode. Its error ends the replay.
+	Shard func(shard int, all []Sequence) error
+}
+
+// Sequence is one completion and its loops, in order.
+type Sequence struct {
+	Mode       pipeline.Mode
+	File       string // of the completion; relative, as a Failure's
+	Completion storage.Completion
+	Loops      []storage.Loop
+}
+
+// Fail is a Failure of the sequence.
+func (s *Sequence) Fail(format string, args ...any) *Failure {
+	c := &s.Completion
+	return &Failure{File: s.File, Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: -1, What: fmt.Sprintf(format, args...)}
+}
+
 // Job replays every committed loop of a job. The error is a *[Failure] where
 // something does not hold, and another where the job cannot be read.
-func Job(folder *storage.Job) (*Counts, error) {
-	job, err := specification(folder)
+func Job(folder *storage.Job, o Options) (*Counts, error) {
+	job, err := Specification(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -68,13 +102,25 @@ func Job(folder *storage.Job) (*Counts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.PublicKey != nil {
+		if !files.complete {
+			return nil, failed("manifest.json", "the job is not complete: there is nothing signed yet")
+		}
+		if err := folder.CheckSignature(o.PublicKey); err != nil {
+			return nil, failed("manifest.sig", "%v", err)
+		}
+	}
 	rule := job.EffectiveRule()
-	counts := &Counts{Job: job.Name, Rule: rule.String(), Bound: rule.Bound(), Complete: files.complete, Modes: make([]Mode, len(job.Modes))}
+	counts := &Counts{
+		Job: job.Name, Rule: rule.String(), Bound: rule.Bound(), Complete: files.complete, Texts: o.Tokenizer != nil, Signed: o.PublicKey != nil,
+		Modes: make([]Mode, len(job.Modes)),
+	}
 	if files.complete {
 		counts.Rows = files.plan.Rows
 	}
 	r := &replay{
-		folder: folder, job: job, files: files, rule: job.EffectiveRule(), chosen: job.Lookahead == spec.AutoLookahead,
+		options: o,
+		folder:  folder, job: job, files: files, rule: job.EffectiveRule(), chosen: job.Lookahead == spec.AutoLookahead,
 		ends: ends{job: job, last: map[int32]place{}},
 	}
 	if err := r.learn(); err != nil {
@@ -85,27 +131,45 @@ func Job(folder *storage.Job) (*Counts, error) {
 	}
 	for _, s := range files.shards {
 		ids := rowIDs{}
+		var all []Sequence
 		for i, m := range job.Modes {
 			parts, ok := s.parts[m]
 			if !ok {
 				continue
 			}
-			if err := r.shard(s.shard, m, parts, ids, &counts.Modes[i]); err != nil {
+			sequences, err := r.shard(s.shard, m, parts, ids, &counts.Modes[i])
+			if err != nil {
 				return nil, err
 			}
+			all = append(all, sequences...)
 			counts.Shards++
 			for _, p := range parts {
 				counts.Files++
 				counts.Bytes += p.Bytes
 			}
 		}
+		if o.Shard == nil {
+			continue
+		}
+		slices.SortStableFunc(all, func(a, b Sequence) int {
+			return cmp.Or(cmp.Compare(a.Completion.Row, b.Completion.Row), cmp.Compare(a.Completion.Sample, b.Completion.Sample))
+		})
+		if err := o.Shard(s.shard, all); err != nil {
+			return nil, err
+		}
 	}
 	return counts, nil
 }
 
-// specification reads the job's. A setting that this code does not know might
+// Specification reads a job's. A setting that this code does not know might
 // change what a loop decides, so that a replay without it would prove nothing.
-func specification(folder *storage.Job) (*pipeline.Job, error) {
+func Specification(folder *storage.Job) (*pipeline.Job, error) {
+	var given struct {
+		Given *json.RawMessage `json:"given"`
+	}
+	if json.Unmarshal(folder.Spec(), &given) == nil && given.Given != nil {
+		return nil, fmt.Errorf("job %s has the completions of another system: there is no log to hold them to", folder.Name())
+	}
 	var job pipeline.Job
 	d := json.NewDecoder(bytes.NewReader(folder.Spec()))
 	d.DisallowUnknownFields()
@@ -126,12 +190,13 @@ func specification(folder *storage.Job) (*pipeline.Job, error) {
 
 // replay is one run over a job.
 type replay struct {
-	folder *storage.Job
-	job    *pipeline.Job
-	files  *files
-	rule   spec.Rule // as it applies to the job's sampling
-	chosen bool      // the lookahead is chosen for every loop
-	ends   ends
+	options Options
+	folder  *storage.Job
+	job     *pipeline.Job
+	files   *files
+	rule    spec.Rule // as it applies to the job's sampling
+	chosen  bool      // the lookahead is chosen for every loop
+	ends    ends
 }
 
 // failed is a Failure of a file as a whole.

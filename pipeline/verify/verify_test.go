@@ -12,10 +12,15 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/verify/verifytest"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestJobsHold: what the pipeline writes replays, and the job of these tests
 // has every kind of row in it.
@@ -45,18 +50,18 @@ func TestJobsHold(t *testing.T) {
 		"penalties": func(j *pipeline.Job) { j.Sampling.RepetitionPenalty, j.Sampling.MinNewTokens = 1.3, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			job := testJob()
+			job := verifytest.Job()
 			change(&job)
-			folder := decoded(t, job, -1)
-			counts, err := Job(folder)
+			folder := verifytest.Decoded(t, job, -1)
+			counts, err := Job(folder, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !counts.Complete || counts.Rows != int64(len(texts)) || counts.Shards != 3*len(job.Modes) || counts.Files != 2*counts.Shards {
+			if !counts.Complete || counts.Rows != int64(len(verifytest.Texts)) || counts.Shards != 3*len(job.Modes) || counts.Files != 2*counts.Shards {
 				t.Errorf("%+v", counts)
 			}
 			for i, m := range counts.Modes {
-				if m.Mode != job.Modes[i] || m.Completions != int64(len(texts)*job.Samples) || m.Errors < 3 || m.Tokens == 0 || m.Loops == 0 {
+				if m.Mode != job.Modes[i] || m.Completions != int64(len(verifytest.Texts)*job.Samples) || m.Errors < 3 || m.Tokens == 0 || m.Loops == 0 {
 					t.Errorf("%+v", m)
 				}
 				if spec := m.Mode == pipeline.SpS && job.MaxNewTokens > 1; spec != (m.Examined > 0) || m.Accepted > m.Examined || m.Examined > m.Drafted {
@@ -67,15 +72,15 @@ func TestJobsHold(t *testing.T) {
 	}
 	reasons, kinds := map[string]int{}, map[string]int{}
 	context := 0
-	for mode, shards := range load(t, decoded(t, testJob(), -1)) {
+	for mode, shards := range verifytest.Load(t, verifytest.Decoded(t, verifytest.Job(), -1)) {
 		for _, p := range shards {
-			for _, c := range p.completions {
+			for _, c := range p.Completions {
 				reasons[c.FinishReason]++
 				if c.FinishReason == storage.FinishLength && len(c.Tokens) < 16 {
 					context++
 				}
 			}
-			for _, l := range p.loops {
+			for _, l := range p.Loops {
 				kinds[fmt.Sprint(mode, " ", l.Kind, " ", l.Accepted > 0, " ", int(l.Emitted) <= int(l.Accepted))]++
 			}
 		}
@@ -101,8 +106,8 @@ func rule(name string) spec.Rule {
 // TestPartialJobs: what is committed is replayed; what is not is not missing.
 func TestPartialJobs(t *testing.T) {
 	for shards := range 3 {
-		folder := decoded(t, testJob(), shards)
-		counts, err := Job(folder)
+		folder := verifytest.Decoded(t, verifytest.Job(), shards)
+		counts, err := Job(folder, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +117,7 @@ func TestPartialJobs(t *testing.T) {
 		if err := os.Remove(filepath.Join(folder.Dir(), "_plan.json")); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := Job(folder); err != nil || again.Shards != counts.Shards {
+		if again, err := Job(folder, Options{}); err != nil || again.Shards != counts.Shards {
 			t.Errorf("%d shards without a plan: %+v, %v", shards, again, err)
 		}
 	}
@@ -120,7 +125,7 @@ func TestPartialJobs(t *testing.T) {
 
 // TestFlippedBits: any bit of any table is found, by name.
 func TestFlippedBits(t *testing.T) {
-	folder := decoded(t, oneShard(), -1)
+	folder := verifytest.Decoded(t, oneShard(), -1)
 	m, err := folder.Manifest()
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +154,7 @@ func TestFlippedBits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Job(folder); err != nil {
+	if _, err := Job(folder, Options{}); err != nil {
 		t.Errorf("mended: %v", err)
 	}
 }
@@ -157,7 +162,7 @@ func TestFlippedBits(t *testing.T) {
 // wantFailure runs the replay, which must fail by naming all of these.
 func wantFailure(t *testing.T, folder *storage.Job, what string, names ...string) {
 	t.Helper()
-	counts, err := Job(folder)
+	counts, err := Job(folder, Options{})
 	var f *Failure
 	if !errors.As(err, &f) {
 		t.Errorf("%s: not found: %+v, %v", what, counts, err)
@@ -172,18 +177,18 @@ func wantFailure(t *testing.T, folder *storage.Job, what string, names ...string
 
 // oneShard is the test job in one shard, which is faster to write again.
 func oneShard() pipeline.Job {
-	job := testJob()
-	job.ShardRows = len(texts)
+	job := verifytest.Job()
+	job.ShardRows = len(verifytest.Texts)
 	return job
 }
 
 // find returns the first loop of the SpS mode for which ok holds.
-func find(t *testing.T, all content, ok func(*storage.Loop) bool) *storage.Loop {
+func find(t *testing.T, all verifytest.Content, ok func(*storage.Loop) bool) *storage.Loop {
 	t.Helper()
 	for _, p := range all["sps"] {
-		for i := range p.loops {
-			if ok(&p.loops[i]) {
-				return &p.loops[i]
+		for i := range p.Loops {
+			if ok(&p.Loops[i]) {
+				return &p.Loops[i]
 			}
 		}
 	}
@@ -192,12 +197,12 @@ func find(t *testing.T, all content, ok func(*storage.Loop) bool) *storage.Loop 
 }
 
 // completion finds the first completion of a mode for which ok holds.
-func completion(t *testing.T, all content, mode string, ok func(*storage.Completion) bool) *storage.Completion {
+func completion(t *testing.T, all verifytest.Content, mode string, ok func(*storage.Completion) bool) *storage.Completion {
 	t.Helper()
 	for _, p := range all[mode] {
-		for i := range p.completions {
-			if ok(&p.completions[i]) {
-				return &p.completions[i]
+		for i := range p.Completions {
+			if ok(&p.Completions[i]) {
+				return &p.Completions[i]
 			}
 		}
 	}
@@ -208,8 +213,8 @@ func completion(t *testing.T, all content, mode string, ok func(*storage.Complet
 // TestTamperedLoops changes one thing of the log, writes it as a job with fresh
 // digests, and looks for the line that names it.
 func TestTamperedLoops(t *testing.T) {
-	folder := decoded(t, oneShard(), -1)
-	was := load(t, folder)
+	folder := verifytest.Decoded(t, oneShard(), -1)
+	was := verifytest.Load(t, folder)
 	rejected := func(l *storage.Loop) bool { // at the last of its drafted tokens
 		return l.Accepted+1 == int32(len(l.Drafted)) && l.Q[l.Accepted] > 0
 	}
@@ -266,45 +271,45 @@ func TestTamperedLoops(t *testing.T) {
 		}, "drafted is"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all := was.clone()
+			all := was.Clone()
 			c.change(find(t, all, c.of))
-			wantFailure(t, rewritten(t, folder, was, all), c.name, c.want, "/mode=sps/part-00000.parquet: row ", " sample ")
+			wantFailure(t, verifytest.Rewritten(t, folder, was, all), c.name, c.want, "/mode=sps/part-00000.parquet: row ", " sample ")
 		})
 	}
 }
 
 // TestTamperedOrder moves, drops and repeats loops and completions.
 func TestTamperedOrder(t *testing.T) {
-	folder := decoded(t, testJob(), -1)
-	was := load(t, folder)
+	folder := verifytest.Decoded(t, verifytest.Job(), -1)
+	was := verifytest.Load(t, folder)
 	for _, c := range []struct {
 		name   string
-		change func(content)
+		change func(verifytest.Content)
 		want   string
 	}{
-		{"a loop dropped", func(all content) { p := all["sps"][1]; p.loops = slices.Delete(p.loops, 1, 2) }, "loop"},
-		{"the last loop dropped", func(all content) { p := all["sps"][1]; p.loops = p.loops[:len(p.loops)-1] }, "its loops add up to"},
-		{"a loop repeated", func(all content) { p := all["ars"][0]; p.loops = slices.Insert(p.loops, 1, p.loops[0]) }, "loop 0 follows loop 0"},
-		{"two loops swapped", func(all content) { p := all["ars"][2]; p.loops[0], p.loops[1] = p.loops[1], p.loops[0] }, "follows loop -1"},
-		{"modes swapped", func(all content) { all["ars"], all["sps"] = all["sps"], all["ars"] }, "in mode ars of this job it is 0"},
-		{"a completion dropped", func(all content) { p := all["ars"][1]; p.completions = p.completions[1:] }, "row 4 sample 0 is missing"},
-		{"a completion repeated", func(all content) { p := all["ars"][1]; p.completions[2] = p.completions[1] }, "it is there twice"},
-		{"a row of another shard", func(all content) {
-			all["ars"][0].completions[0] = all["ars"][1].completions[0]
+		{"a loop dropped", func(all verifytest.Content) { p := all["sps"][1]; p.Loops = slices.Delete(p.Loops, 1, 2) }, "loop"},
+		{"the last loop dropped", func(all verifytest.Content) { p := all["sps"][1]; p.Loops = p.Loops[:len(p.Loops)-1] }, "its loops add up to"},
+		{"a loop repeated", func(all verifytest.Content) { p := all["ars"][0]; p.Loops = slices.Insert(p.Loops, 1, p.Loops[0]) }, "loop 0 follows loop 0"},
+		{"two loops swapped", func(all verifytest.Content) { p := all["ars"][2]; p.Loops[0], p.Loops[1] = p.Loops[1], p.Loops[0] }, "follows loop -1"},
+		{"modes swapped", func(all verifytest.Content) { all["ars"], all["sps"] = all["sps"], all["ars"] }, "in mode ars of this job it is 0"},
+		{"a completion dropped", func(all verifytest.Content) { p := all["ars"][1]; p.Completions = p.Completions[1:] }, "row 4 sample 0 is missing"},
+		{"a completion repeated", func(all verifytest.Content) { p := all["ars"][1]; p.Completions[2] = p.Completions[1] }, "it is there twice"},
+		{"a row of another shard", func(all verifytest.Content) {
+			all["ars"][0].Completions[0] = all["ars"][1].Completions[0]
 		}, "the rows of this shard are 0 to 3"},
-		{"another sample", func(all content) { all["ars"][0].completions[0].Sample = 3 }, "3 samples a row"},
+		{"another sample", func(all verifytest.Content) { all["ars"][0].Completions[0].Sample = 3 }, "3 samples a row"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all := was.clone()
+			all := was.Clone()
 			c.change(all)
-			wantFailure(t, rewritten(t, folder, was, all), c.name, c.want)
+			wantFailure(t, verifytest.Rewritten(t, folder, was, all), c.name, c.want)
 		})
 	}
 }
 
 func TestTamperedCompletions(t *testing.T) {
-	folder := decoded(t, oneShard(), -1)
-	was := load(t, folder)
+	folder := verifytest.Decoded(t, oneShard(), -1)
+	was := verifytest.Load(t, folder)
 	by := func(reason string) func(*storage.Completion) bool {
 		return func(c *storage.Completion) bool { return c.FinishReason == reason && len(c.Tokens) > 3 }
 	}
@@ -336,28 +341,28 @@ func TestTamperedCompletions(t *testing.T) {
 		{"a failure without a reason to fail", any, func(c *storage.Completion) { c.FinishReason, c.Error, c.Loops = storage.FinishError, "x", 0 }, "loops is 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all := was.clone()
+			all := was.Clone()
 			c.change(completion(t, all, "sps", c.of))
-			wantFailure(t, rewritten(t, folder, was, all), c.name, c.want, "row ")
+			wantFailure(t, verifytest.Rewritten(t, folder, was, all), c.name, c.want, "row ")
 		})
 	}
 }
 
 // TestAnotherSeed: under another seed no coin is right.
 func TestAnotherSeed(t *testing.T) {
-	folder := decoded(t, oneShard(), -1)
-	was := load(t, folder)
-	all := was.clone()
+	folder := verifytest.Decoded(t, oneShard(), -1)
+	was := verifytest.Load(t, folder)
+	all := was.Clone()
 	for _, p := range all["sps"] {
-		for i := range p.loops {
-			l := &p.loops[i]
+		for i := range p.Loops {
+			l := &p.Loops[i]
 			other := spec.Coins{Seed: 12, Row: uint64(l.Row), Sample: uint32(l.Sample)}
 			for n := range l.Coins {
 				l.Coins[n] = other.Uniform(spec.AcceptCoin, int(l.Position)+n)
 			}
 		}
 	}
-	wantFailure(t, rewritten(t, folder, was, all), "seed", "loop 0: drafted token 0: its coin is", "the seed gives")
+	wantFailure(t, verifytest.Rewritten(t, folder, was, all), "seed", "loop 0: drafted token 0: its coin is", "the seed gives")
 }
 
 // TestAnotherRule: a log holds under the rule that it was decided by, and no
@@ -373,7 +378,7 @@ func TestAnotherRule(t *testing.T) {
 	} {
 		job := oneShard()
 		job.Rule, job.Modes = rule(c.decided), job.Modes[1:]
-		folder := decoded(t, job, -1)
+		folder := verifytest.Decoded(t, job, -1)
 		path := filepath.Join(folder.Dir(), "job.json")
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -423,8 +428,8 @@ func TestLossyIsSaid(t *testing.T) {
 func TestTamperedMatch(t *testing.T) {
 	job := oneShard()
 	job.Rule = rule("match")
-	folder := decoded(t, job, -1)
-	was := load(t, folder)
+	folder := verifytest.Decoded(t, job, -1)
+	was := verifytest.Load(t, folder)
 	accepted := func(l *storage.Loop) bool { return l.Accepted > 0 && l.Q[0] < 0.9 }
 	for _, c := range []struct {
 		name   string
@@ -436,15 +441,15 @@ func TestTamperedMatch(t *testing.T) {
 		{"too much", func(l *storage.Loop) { l.Below[0] = 1.1 }, "below is 1.1"},
 		{"none", func(l *storage.Loop) { l.Below = nil }, "0 below"},
 	} {
-		all := was.clone()
+		all := was.Clone()
 		c.change(find(t, all, accepted))
-		wantFailure(t, rewritten(t, folder, was, all), c.name, c.want)
+		wantFailure(t, verifytest.Rewritten(t, folder, was, all), c.name, c.want)
 	}
 }
 
 // TestFilesAroundTheLog: manifests, plan, and files that should not be there.
 func TestFilesAroundTheLog(t *testing.T) {
-	folder := decoded(t, testJob(), -1)
+	folder := verifytest.Decoded(t, verifytest.Job(), -1)
 	edit := func(old, new string) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {
 			data, err := os.ReadFile(path)
@@ -508,7 +513,7 @@ func TestUnknownSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Job(folder); err == nil || !strings.Contains(err.Error(), "wormhole") {
+	if _, err := Job(folder, Options{}); err == nil || !strings.Contains(err.Error(), "wormhole") {
 		t.Errorf("%v", err)
 	}
 }

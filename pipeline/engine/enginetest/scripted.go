@@ -26,6 +26,7 @@ type Model struct {
 	Blocks int           // of the pool; 0: as many as are asked for
 	Fed    int           // tokens over all passes
 	Passes int
+	Input  int    // tokens that every pass must say an encoder reads
 	Fail   error  // what the next pass returns
 	Before func() // every pass; may be nil
 	// Refuse, if not nil, is asked by every Reserve for which there is room
@@ -174,6 +175,7 @@ func (m *Model) Forward(ctx context.Context, spans []struct {
 	Past   int
 	Tokens []int32
 	Rows   int
+	Input  int
 }) ([]float32, error) {
 	if m.Fail != nil || ctx.Err() != nil {
 		return nil, errors.Join(m.Fail, ctx.Err())
@@ -188,6 +190,9 @@ func (m *Model) Forward(ctx context.Context, spans []struct {
 		s := m.slot(span.Slot)
 		if seen[span.Slot] || span.Past > s.held || len(span.Tokens) == 0 || span.Rows > len(span.Tokens) {
 			m.t.Fatalf("slot %d holds %d tokens; it is fed %d behind %d for %d rows", span.Slot, s.held, len(span.Tokens), span.Past, span.Rows)
+		}
+		if span.Input != m.Input || span.Rows > max(0, span.Past+len(span.Tokens)-m.Input) {
+			m.t.Fatalf("slot %d: input %d and %d rows after %d tokens, where the input is %d", span.Slot, span.Input, span.Rows, span.Past+len(span.Tokens), m.Input)
 		}
 		seen[span.Slot] = true
 		rows += len(span.Tokens)

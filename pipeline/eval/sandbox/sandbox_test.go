@@ -222,9 +222,25 @@ func TestNoEscape(t *testing.T) {
 	}
 }
 
-// leftovers are processes below this one that run a judge.
+// leftovers are processes that still run a judge. One that was killed is gone in a moment, which is waited for.
 func leftovers(t *testing.T) []string {
 	t.Helper()
+	deadline := time.After(5 * time.Second)
+	for {
+		left := judges()
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			return left
+		}
+	}
+}
+
+// judges are the lines of the process table of those that run one.
+func judges() []string {
 	var left []string
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {

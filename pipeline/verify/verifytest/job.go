@@ -1,8 +1,9 @@
-package verify
+// Package verifytest makes jobs of a scripted pair of models, and changes them
+// behind the back of their digests, for tests of what checks a log.
+package verifytest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,21 +16,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
-	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// model is a decoder whose logits are a hash of the prefix. A prefix that begins
+// newModel is a decoder whose logits are a hash of the prefix. A prefix that begins
 // with poison and is long enough gives NaN.
-func model(t testing.TB, vocab, context int, seed uint64, poison int32) *enginetest.Model {
+func newModel(t testing.TB, vocab, context int, seed uint64, poison int32) *enginetest.Model {
 	m := enginetest.New(t, vocab, func(prefix []int32) (out []float32) {
 		h := seed
 		for _, x := range prefix {
@@ -50,48 +46,21 @@ func model(t testing.TB, vocab, context int, seed uint64, poison int32) *enginet
 
 const alphabet = "abcdefgh"
 
-// letters is a tokenizer whose token i is the i-th letter; the id after the
-// last one ends a sequence.
-func letters(t testing.TB) *tokenize.Tokenizer {
-	t.Helper()
-	vocab := map[string]int{"<eos>": len(alphabet)}
-	for i, c := range alphabet {
-		vocab[string(c)] = i
-	}
-	data, err := json.Marshal(map[string]any{
-		"version":       "1.0",
-		"added_tokens":  []map[string]any{{"id": len(alphabet), "content": "<eos>", "special": true}},
-		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-		"decoder":       map[string]any{"type": "ByteLevel"},
-		"model":         map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "tokenizer.json")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tok, err := tokenize.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tok
-}
+// Prompts are the rows of the dataset, [Texts]: one is null, one meets NaN on the
+// way, one fills most of the target's context.
+type Prompts struct{ next int }
 
-// prompts: one is null, one meets NaN on the way, one fills most of the
-// target's context.
-type prompts struct{ next int }
+// Texts are the prompts.
+var Texts = []string{"abc", "hgfedc", "", "bcde", "gabcdefh", "cde", "abcdefghabcdefghabcdefgh", "de", "fg", "e", "hh"}
 
-var texts = []string{"abc", "hgfedc", "", "bcde", "gabcdefh", "cde", "abcdefghabcdefghabcdefgh", "de", "fg", "e", "hh"}
-
-func (p *prompts) Next() (storage.Row, error) {
-	if p.next == len(texts) {
+// Next implements pipeline.Rows.
+func (p *Prompts) Next() (storage.Row, error) {
+	if p.next == len(Texts) {
 		return storage.Row{}, io.EOF
 	}
 	i := p.next
 	p.next++
-	return storage.Row{Index: int64(i), ID: fmt.Sprintf("Test/%d", i), Prompt: []byte(texts[i]), Null: texts[i] == ""}, nil
+	return storage.Row{Index: int64(i), ID: fmt.Sprintf("Test/%d", i), Prompt: []byte(Texts[i]), Null: Texts[i] == ""}, nil
 }
 
 // line is a queue in memory, and each of its deliveries.
@@ -123,12 +92,15 @@ func (q *line) Next(ctx context.Context) (pipeline.Delivery, error) {
 func (d delivery) Key() string                                { return d.key }
 func (d delivery) Data() []byte                               { return d.data }
 func (d delivery) Attempt() int                               { return 1 }
+func (d delivery) Trace(ctx context.Context) context.Context  { return ctx }
+func (d delivery) Advance()                                   {}
 func (d delivery) Ack(context.Context) error                  { return nil }
 func (d delivery) Retry(context.Context, time.Duration) error { return nil }
 func (d delivery) Release(context.Context) error              { return nil }
 func (d delivery) Reject(context.Context, error) error        { return nil }
 
-func testJob() pipeline.Job {
+// Job is a job in which completions end in every way.
+func Job() pipeline.Job {
 	return pipeline.Job{
 		Name: "replayed", Dataset: pipeline.Dataset{Name: "texts", SHA256: "00"},
 		Modes: []pipeline.Mode{pipeline.ArS, pipeline.SpS}, ShardRows: 4,
@@ -137,9 +109,28 @@ func testJob() pipeline.Job {
 	}
 }
 
-// decoded runs a job through the pipeline, as far as its first shards say (all
+// Pair is what the job's rows are decoded with in a mode.
+func Pair(t testing.TB, job *pipeline.Job, m pipeline.Mode) engine.Pair {
+	vocab := len(alphabet) + 1
+	target := newModel(t, vocab, 30, 5, 6)
+	target.Before = func() { // so that drafting pays
+		for began := time.Now(); time.Since(began) < 100*time.Microsecond; {
+		}
+	}
+	tok, eos := enginetest.Letters(t, alphabet)
+	pair := engine.Pair{Target: target, Tokenizer: tok, EOS: []int32{eos}}
+	if m == pipeline.SpS && job.Drafter != nil {
+		pair.Law = job.Drafter.Law(vocab, nil)
+	}
+	if m == pipeline.SpS && job.Draft != nil {
+		pair.Draft = newModel(t, vocab, 28, 6, -1)
+	}
+	return pair
+}
+
+// Decoded runs a job through the pipeline, as far as its first shards say (all
 // of them if shards is negative).
-func decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
+func Decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
 	t.Helper()
 	identity, err := job.Spec()
 	if err != nil {
@@ -154,33 +145,16 @@ func decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
 	defer done()
 	queue := &line{empty: done}
 	s := &pipeline.Submitter{Job: job, Place: place, Folder: folder, Publisher: queue}
-	if _, err := s.Publish(ctx, &prompts{}, func(pipeline.Mode, int, bool) {}); err != nil {
+	if _, err := s.Publish(ctx, &Prompts{}, func(pipeline.Mode, int, bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	if shards >= 0 {
 		queue.waiting = queue.waiting[:shards*len(job.Modes)]
 	}
-	tok := letters(t)
 	w := &pipeline.Worker{
 		Name: "w", Source: queue, MaxAttempts: 1, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Open: func(_ context.Context, job *pipeline.Job, _ pipeline.Place, m pipeline.Mode) (engine.Pair, func(), error) {
-			vocab := len(alphabet) + 1
-			target := model(t, vocab, 30, 5, 6)
-			target.Before = func() { // so that drafting pays
-				for began := time.Now(); time.Since(began) < 100*time.Microsecond; {
-				}
-			}
-			pair := engine.Pair{
-				Target:    target,
-				Tokenizer: tok, EOS: []int32{int32(len(alphabet))},
-			}
-			if m == pipeline.SpS && job.Drafter != nil {
-				pair.Law = job.Drafter.Law(vocab, nil)
-			}
-			if m == pipeline.SpS && job.Draft != nil {
-				pair.Draft = model(t, vocab, 28, 6, -1)
-			}
-			return pair, func() {}, nil
+			return Pair(t, job, m), func() {}, nil
 		},
 	}
 	if err := w.Run(t.Context(), ctx); err != nil {
@@ -189,36 +163,36 @@ func decoded(t testing.TB, job pipeline.Job, shards int) *storage.Job {
 	return folder
 }
 
-// part is the content of one shard in one mode.
-type part struct {
-	completions []storage.Completion
-	loops       []storage.Loop
+// Part is the content of one shard in one mode.
+type Part struct {
+	Completions []storage.Completion
+	Loops       []storage.Loop
 }
 
-// content is a job in memory: by mode, then by shard.
-type content map[string][]*part
+// Content is a job in memory: by mode, then by shard.
+type Content map[string][]*Part
 
-// load reads a complete job.
-func load(t testing.TB, folder *storage.Job) content {
+// Load reads a complete job.
+func Load(t testing.TB, folder *storage.Job) Content {
 	t.Helper()
 	m, err := folder.Manifest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := content{}
+	all := Content{}
 	for _, f := range m.Files {
 		for len(all[f.Mode]) <= f.Shard {
-			all[f.Mode] = append(all[f.Mode], &part{})
+			all[f.Mode] = append(all[f.Mode], &Part{})
 		}
-		p, path := all[f.Mode][f.Shard], filepath.Join(folder.Dir(), f.Path)
+		p := all[f.Mode][f.Shard]
 		if f.Table == "completions" {
-			err = storage.ReadCompletions(path, f.SHA256, func(c storage.Completion) error {
-				p.completions = append(p.completions, c)
+			err = storage.ReadCompletions(folder.Bucket(), f.Path, f.SHA256, func(c storage.Completion) error {
+				p.Completions = append(p.Completions, c)
 				return nil
 			})
 		} else {
-			err = storage.ReadLoops(path, f.SHA256, func(l storage.Loop) error {
-				p.loops = append(p.loops, l)
+			err = storage.ReadLoops(folder.Bucket(), f.Path, f.SHA256, func(l storage.Loop) error {
+				p.Loops = append(p.Loops, l)
 				return nil
 			})
 		}
@@ -229,17 +203,17 @@ func load(t testing.TB, folder *storage.Job) content {
 	return all
 }
 
-// clone copies rows, so that a test can change them.
-func (all content) clone() content {
-	c := content{}
+// Clone copies rows, so that a test can change them.
+func (all Content) Clone() Content {
+	c := Content{}
 	for mode, shards := range all {
 		for _, p := range shards {
-			q := &part{slices.Clone(p.completions), slices.Clone(p.loops)}
-			for i := range q.completions {
-				q.completions[i].Tokens = slices.Clone(q.completions[i].Tokens)
+			q := &Part{slices.Clone(p.Completions), slices.Clone(p.Loops)}
+			for i := range q.Completions {
+				q.Completions[i].Tokens = slices.Clone(q.Completions[i].Tokens)
 			}
-			for i := range q.loops {
-				l := &q.loops[i]
+			for i := range q.Loops {
+				l := &q.Loops[i]
 				l.Drafted, l.P, l.Q = slices.Clone(l.Drafted), slices.Clone(l.P), slices.Clone(l.Q)
 				l.Coins, l.Overlap, l.Below = slices.Clone(l.Coins), slices.Clone(l.Overlap), slices.Clone(l.Below)
 			}
@@ -249,10 +223,10 @@ func (all content) clone() content {
 	return c
 }
 
-// rewritten is a copy of a complete job, of which was is the content, in which
+// Rewritten is a copy of a complete job, of which was is the content, in which
 // rows say what all says: whole Parquet files, and manifests with their
 // digests.
-func rewritten(t testing.TB, folder *storage.Job, was, all content) *storage.Job {
+func Rewritten(t testing.TB, folder *storage.Job, was, all Content) *storage.Job {
 	t.Helper()
 	scratch, err := storage.CreateJob(t.TempDir(), folder.Name(), folder.Spec())
 	if err != nil {
@@ -271,12 +245,12 @@ func rewritten(t testing.TB, folder *storage.Job, was, all content) *storage.Job
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range p.completions {
+			for _, c := range p.Completions {
 				if err := w.AddCompletion(c); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for _, l := range p.loops {
+			for _, l := range p.Loops {
 				if err := w.AddLoop(l); err != nil {
 					t.Fatal(err)
 				}
@@ -284,7 +258,11 @@ func rewritten(t testing.TB, folder *storage.Job, was, all content) *storage.Job
 			if _, err := w.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{partPath("completions", pipeline.Mode(mode), shard), partPath("loops", pipeline.Mode(mode), shard), commitPath(pipeline.Mode(mode), shard)} {
+			for _, name := range []string{
+				fmt.Sprintf("completions/mode=%s/part-%05d.parquet", mode, shard),
+				fmt.Sprintf("loops/mode=%s/part-%05d.parquet", mode, shard),
+				fmt.Sprintf("_shards/mode=%s/part-%05d.json", mode, shard),
+			} {
 				data, err := os.ReadFile(filepath.Join(scratch.Dir(), name))
 				if err != nil {
 					t.Fatal(err)
@@ -300,7 +278,7 @@ func rewritten(t testing.TB, folder *storage.Job, was, all content) *storage.Job
 		t.Fatal(err)
 	}
 	if done, err := again.Finalize(t.Context()); err != nil || !done {
-		t.Fatalf("the rewritten job is not complete: %v", err)
+		t.Fatalf("the Rewritten job is not complete: %v", err)
 	}
 	return again
 }

@@ -1,0 +1,222 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	maxInFlight   = 1 << 16 // shards of one run in the hands of all workers together
+	maxDeliveries = 1000    // of a shard, give-backs included: behind the count of attempts, for workers that die before they count
+	idleRun       = 24 * time.Hour
+	openTries     = 10
+
+	metaPriority = "draftmill-priority"
+
+	codeOverlap jetstream.ErrorCode = 10100 // another consumer of the work queue has these subjects
+)
+
+// MaxPriority bounds the priority of a run, which is 0 where none was chosen, and -MaxPriority at least.
+const MaxPriority = 9
+
+// run is a run's consumer as the server describes it. All workers share it.
+type run struct {
+	scope    string // "<job>/<run>"
+	priority int
+	created  time.Time
+	ackWait  time.Duration
+	waiting  int       // shards that nobody has
+	inHand   int       // shards that workers have, or had when they died
+	last     time.Time // of the last delivery or acknowledgement
+}
+
+// scopeOf is what a shard's key has before its last two parts, or before its last where it has three.
+func scopeOf(key string) string {
+	parts := strings.SplitN(key, "/", 3)
+	return strings.Join(parts[:min(2, len(parts))], "/")
+}
+
+// consumerOf names the consumer of a scope: names in keys have no "=".
+func consumerOf(scope string) string { return strings.ReplaceAll(scope, "/", "=") }
+
+// Prioritize sets the priority of a run for what is published there from now on, and for what is queued already.
+// Workers take shards of the highest priority first.
+func (q *Queue) Prioritize(ctx context.Context, scope string, priority int) error {
+	if priority < -MaxPriority || priority > MaxPriority {
+		return fmt.Errorf("the priority of job %s is %d; want %d to %d", scope, priority, -MaxPriority, MaxPriority)
+	}
+	q.mu.Lock()
+	q.priorities[scope] = priority
+	delete(q.opened, scope)
+	q.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return q.openRun(ctx, scope)
+}
+
+// openRun makes the consumer of a run, or sets right the one that is there. It costs nothing once that is done.
+func (q *Queue) openRun(ctx context.Context, scope string) error {
+	q.mu.Lock()
+	done := q.opened[scope]
+	priority, chosen := q.priorities[scope]
+	q.mu.Unlock()
+	if done {
+		return nil
+	}
+	want := jetstream.ConsumerConfig{
+		Durable:       consumerOf(scope),
+		Description:   "draftmill: workers",
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       q.ackWait,
+		MaxDeliver:    q.maxDeliver,
+		MaxAckPending: maxInFlight,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		FilterSubject: within(shardSubjects, scope),
+		Metadata:      map[string]string{metaPriority: strconv.Itoa(priority)},
+	}
+	have, err := q.shards.Consumer(ctx, want.Durable)
+	if err == nil {
+		c := have.CachedInfo().Config
+		if !chosen {
+			want.Metadata[metaPriority] = c.Metadata[metaPriority]
+		}
+		if c.AckWait == want.AckWait && c.MaxDeliver == want.MaxDeliver && c.Metadata[metaPriority] == want.Metadata[metaPriority] {
+			q.markOpen(scope)
+			return nil
+		}
+	} else if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("look at the consumer %s of stream %s: %w", want.Durable, streamName, err)
+	}
+	for range openTries {
+		_, err = q.shards.CreateOrUpdateConsumer(ctx, want)
+		var api *jetstream.APIError
+		if !errors.As(err, &api) || api.Code != 500 || !pause(ctx, reconnectWait) {
+			break // else the server is still removing the files of a consumer of that name
+		}
+	}
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == codeOverlap:
+		return &setupError{text: fmt.Sprintf("the stream %s has a consumer that draftmill did not make and that takes its shards; remove it (nats consumer rm %s)", streamName, streamName), cause: err}
+	case err != nil:
+		return fmt.Errorf("make the consumer %s of stream %s: %w", want.Durable, streamName, err)
+	}
+	q.markOpen(scope)
+	return nil
+}
+
+func (q *Queue) markOpen(scope string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.opened[scope] = true
+}
+
+// forgetRuns has every run looked at again before the next shard is published there.
+func (q *Queue) forgetRuns() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(q.opened)
+}
+
+func (q *Queue) forgetRun(scope string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.opened, scope)
+}
+
+// runs lists the runs within scope, "" for all: the highest priority first, of those the oldest.
+func (q *Queue) runs(ctx context.Context, scope string) ([]run, error) {
+	list := q.shards.ListConsumers(ctx)
+	var all []run
+	for info := range list.Info() { // to its end, or its goroutine stays
+		of := strings.ReplaceAll(info.Name, "=", "/")
+		if !strings.Contains(of, "/") || scope != "" && of != scope && !strings.HasPrefix(of, scope+"/") {
+			continue
+		}
+		r := run{scope: of, created: info.Created, ackWait: info.Config.AckWait, waiting: int(info.NumPending), inHand: info.NumAckPending, last: info.Created}
+		r.priority, _ = strconv.Atoi(info.Config.Metadata[metaPriority]) // 0 where there is none
+		for _, s := range []jetstream.SequenceInfo{info.Delivered, info.AckFloor} {
+			if s.Last != nil && s.Last.After(r.last) {
+				r.last = *s.Last
+			}
+		}
+		all = append(all, r)
+	}
+	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return nil, fmt.Errorf("list the consumers of stream %s: %w", streamName, err)
+	}
+	slices.SortFunc(all, func(a, b run) int {
+		return cmp.Or(b.priority-a.priority, a.created.Compare(b.created), strings.Compare(a.scope, b.scope))
+	})
+	return all, nil
+}
+
+// closeRun removes the consumer of a run; it is no error when it is gone.
+func (q *Queue) closeRun(ctx context.Context, scope string) error {
+	q.forgetRun(scope)
+	err := q.shards.DeleteConsumer(ctx, consumerOf(scope))
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("remove the consumer %s of stream %s: %w", consumerOf(scope), streamName, err)
+	}
+	return nil
+}
+
+// Finish removes the consumer of a run that is complete, and those of runs that ended unseen: nothing was queued there
+// and nothing happened for a day.
+func (q *Queue) Finish(ctx context.Context, scope string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	all, err := q.runs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.waiting+r.inHand > 0 || r.scope != scope && time.Since(r.last) < idleRun {
+			continue
+		}
+		// What was published this moment the consumer does not know of yet.
+		info, err := q.shards.Info(ctx, jetstream.WithSubjectFilter(within(shardSubjects, r.scope)))
+		if err != nil {
+			return fmt.Errorf("look at what is queued of %s: %w", r.scope, err)
+		}
+		if len(info.State.Subjects) == 0 {
+			if err := q.closeRun(ctx, r.scope); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adopt hands out at once what a process held that is dead for certain, without waiting for AckWait: each run that has
+// shards in hand gets a new consumer.
+func (q *Queue) adopt(ctx context.Context) error {
+	all, err := q.runs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.inHand == 0 {
+			continue
+		}
+		q.mu.Lock()
+		q.priorities[r.scope] = r.priority
+		q.mu.Unlock()
+		err := q.closeRun(ctx, r.scope)
+		if err == nil {
+			err = q.openRun(ctx, r.scope)
+		}
+		if err != nil {
+			return fmt.Errorf("take over the shards of a dead process: %w", err)
+		}
+	}
+	return nil
+}
