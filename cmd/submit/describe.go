@@ -1,37 +1,29 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
 	"github.com/draftmill/draftmill/configs"
-	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // describe makes the job's specification out of the configuration, the dataset
 // and the model folders.
-func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipeline.Job, pipeline.Place, error) {
+func describe(cfg configs.Config, models *app.Models, dataset app.Located, info storage.Info, digest string) (*pipeline.Job, pipeline.Place, error) {
 	var place pipeline.Place
 	template, err := cfg.TemplateText()
-	if err != nil {
-		return nil, place, err
-	}
-	digest, err := fileDigest(cfg.Dataset)
 	if err != nil {
 		return nil, place, err
 	}
 	job := &pipeline.Job{
 		Name: cfg.Job,
 		Dataset: pipeline.Dataset{
-			Name: filepath.Base(cfg.Dataset), SHA256: digest,
+			Name: baseName(dataset.Path), SHA256: digest, Source: dataset.Name,
 			PromptColumn: info.Columns.Prompt, IDColumn: info.Columns.ID,
 			Template: template, Limit: cfg.Limit,
 		},
@@ -41,6 +33,9 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 		MaxNewTokens: cfg.Sampling.MaxNewTokens, Stop: cfg.Sampling.Stop,
 		Margin: cfg.Margin,
 	}
+	if dataset.Short != "" {
+		job.Dataset.Name = dataset.Short
+	}
 	for _, m := range cfg.Modes() {
 		job.Modes = append(job.Modes, pipeline.Mode(m))
 	}
@@ -48,7 +43,12 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 	if err != nil {
 		return nil, place, err
 	}
-	job.Target = model(target)
+	if job.Target, place.Target, err = models.Reference(cfg.Target); err != nil {
+		return nil, place, err
+	}
+	if job.Chat, err = conversations(cfg, models, target, job.Target, info); err != nil {
+		return nil, place, err
+	}
 	if _, err := spec.NewChain(job.Sampling, target.Vocab, target.EOS); err != nil {
 		return nil, place, configs.Usagef("sampling with the target %s: %w", cfg.Target, err)
 	}
@@ -74,33 +74,19 @@ func describe(cfg configs.Config, models *app.Models, info storage.Info) (*pipel
 	if err := job.Validate(); err != nil {
 		return nil, place, err
 	}
-	for _, p := range []struct {
-		to   *string
-		from string
-	}{{&place.Out, cfg.Out}, {&place.Target, cfg.Target}, {&place.Draft, place.Draft}, {&place.Table, place.Table}} {
-		if p.from == "" {
-			continue
-		}
-		if *p.to, err = filepath.Abs(p.from); err != nil {
-			return nil, place, fmt.Errorf("make %s an absolute path: %w", p.from, err)
+	if place.Out, err = bucket.Clean(cfg.Out); err != nil {
+		return nil, place, fmt.Errorf("make %s an absolute path: %w", cfg.Out, err)
+	}
+	if place.Table != "" {
+		if place.Table, err = filepath.Abs(place.Table); err != nil {
+			return nil, place, fmt.Errorf("make the n-gram table's an absolute path: %w", err)
 		}
 	}
 	return job, place, nil
 }
 
-func model(b *ort.Bundle) pipeline.Model {
-	return pipeline.Model{Name: filepath.Base(filepath.Clean(b.Dir)), Digest: b.Digest}
-}
-
-func fileDigest(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("read the dataset: %w", err)
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("read the dataset %s: %w", path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+// baseName is the last part of a path or URL.
+func baseName(place string) string {
+	_, name := bucket.Split(place)
+	return name
 }

@@ -20,15 +20,14 @@ func drafter(cfg configs.Config, models *app.Models, job *pipeline.Job, place *p
 		return err
 	}
 	if d.Model {
-		draft, err := models.Describe(cfg.Draft)
+		draft, where, err := models.Reference(cfg.Draft)
 		if err != nil {
 			return err
 		}
 		if err := models.CheckPair(cfg.Target, cfg.Draft); err != nil {
 			return err
 		}
-		ref := model(draft)
-		job.Draft, place.Draft = &ref, cfg.Draft
+		job.Draft, place.Draft = &draft, where
 	}
 	if d.Kind == "" {
 		return nil

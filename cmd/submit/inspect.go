@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-
 	"github.com/spf13/cobra"
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
@@ -43,10 +41,7 @@ or that the pair does not fit.`,
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				enc.SetEscapeHTML(false)
-				err = enc.Encode(found)
+				err = printJSON(cmd.OutOrStdout(), found)
 			} else {
 				err = found.text(cmd.OutOrStdout())
 			}
@@ -95,8 +90,16 @@ type inspected struct {
 	TokenBytes   int      `json:"cache_bytes_per_token"`
 	ContextBytes int      `json:"cache_bytes_per_sequence"` // of the full context
 
+	Encoder *startsWith `json:"encoder,omitempty"` // of an encoder-decoder model
+
 	Ragged    bool   `json:"ragged"`               // on the CPU one pass takes several sequences, to the same bits as alone
 	NotRagged string `json:"not_ragged,omitempty"` // why not
+}
+
+// startsWith says how the sequences of an encoder-decoder model begin.
+type startsWith struct {
+	Start []token `json:"start"` // what the decoder begins with
+	Most  int     `json:"most"`  // tokens of the input, and of what the decoder sees
 }
 
 // token is a token id and its text.
@@ -167,6 +170,12 @@ func inspectModel(models *app.Models, dir string) (*inspected, error) {
 	}
 	if d.Positions {
 		m.Inputs = append(m.Inputs, "position_ids")
+	}
+	if e := b.Encoder; e != nil {
+		m.Encoder = &startsWith{Most: e.Most}
+		for _, id := range e.Start {
+			m.Encoder.Start = append(m.Encoder.Start, named(id))
+		}
 	}
 	if d.Ragged != nil {
 		m.NotRagged = d.Ragged.Error()

@@ -5,32 +5,38 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/draftmill/draftmill/pipeline/report"
 )
 
-// text prints the folders side by side.
+// text prints the folders one after the other.
 func (found *inspection) text(w io.Writer) error {
+	const label = 26
 	models := []*inspected{found.Target}
-	head := "\tmodel"
 	if found.Draft != nil {
-		models, head = append(models, found.Draft), "\ttarget\tdraft"
+		models = append(models, found.Draft)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, head)
-	for _, row := range inspectRows {
-		line := row.name
-		for _, m := range models {
-			line += "\t" + row.of(m)
+	var b strings.Builder
+	for i, m := range models {
+		if i > 0 {
+			b.WriteString("\n")
 		}
-		fmt.Fprintln(t, line)
+		if len(models) > 1 {
+			fmt.Fprintf(&b, "%s\n", []string{"target", "draft"}[i])
+		}
+		for _, row := range inspectRows {
+			lines := strings.ReplaceAll(report.Wrap(row.of(m), report.TextWidth-label), "\n", "\n"+strings.Repeat(" ", label))
+			fmt.Fprintf(&b, "%-*s%s\n", label, row.name, lines)
+		}
 	}
-	if err := t.Flush(); err != nil {
+	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write the description: %w", err)
 	}
 	switch p := found.Pair; {
 	case p == nil:
 	case p.Fits:
-		fmt.Fprintf(w, "\nthe pair fits: %d logits each, every token id the same token, %d tokens of context\n", found.Target.Vocabulary, p.Context)
+		text := fmt.Sprintf("the pair fits: %d logits each, every token id the same token, %d tokens of context", found.Target.Vocabulary, p.Context)
+		fmt.Fprintf(w, "\n%s\n", report.Wrap(text, report.TextWidth))
 	default:
 		fmt.Fprintln(w, "\nthe pair does not fit")
 	}
@@ -60,7 +66,22 @@ var inspectRows = []struct {
 	{"vocabulary", func(m *inspected) string {
 		return fmt.Sprintf("%d logits, %d tokens", m.Vocabulary, m.TokenizerEntries)
 	}},
-	{"context", func(m *inspected) string { return fmt.Sprintf("%d tokens", m.Context) }},
+	{"context", func(m *inspected) string {
+		if m.Encoder != nil {
+			return fmt.Sprintf("%d tokens of input, %[1]d of the decoder", m.Encoder.Most)
+		}
+		return fmt.Sprintf("%d tokens", m.Context)
+	}},
+	{"decoder begins with", func(m *inspected) string {
+		if m.Encoder == nil {
+			return "the prompt"
+		}
+		var ids []string
+		for _, id := range m.Encoder.Start {
+			ids = append(ids, id.String())
+		}
+		return strings.Join(ids, ", ")
+	}},
 	{"end of text", func(m *inspected) string {
 		var ids []string
 		for _, id := range m.EOS {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,23 +16,25 @@ import (
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/queue"
 	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // jobCommands look after jobs that are queued on a NATS server.
 func jobCommands() []*cobra.Command {
-	status := jobCommand("status [JOB]", "how far a job is, or all that are queued", 0, `status says what is committed, what is queued and what was set aside. It may run
+	const nats = " --nats nats://queue:4222"
+	status := jobCommand("status [JOB]", "how far a job is, or all that are queued", 0, "  submit status"+nats+"\n  submit status humaneval --watch"+nats, `status says what is committed, what is queued and what was set aside. It may run
 on any machine that reaches the server; what is committed it sees where the
 job's folder is.`, showStatus)
 	status.Flags().Bool("watch", false, "say it again every two seconds, until the job is complete")
 	return []*cobra.Command{
 		status,
-		jobCommand("list", "the jobs that are queued", -1, `list names every job that has shards on the server, waiting, in a worker's hands
+		jobCommand("list", "the jobs that are queued", -1, "  submit list"+nats+"\n  submit list --json"+nats, `list names every job that has shards on the server, waiting, in a worker's hands
 or set aside.`, showStatus),
-		jobCommand("attach JOB", "show the progress of a job that was detached, and wait for it", 1, `attach waits for a job as submit does, and prints its summary. Ctrl-C leaves the
+		jobCommand("attach JOB", "show the progress of a job that was detached, and wait for it", 1, "  submit attach humaneval"+nats, `attach waits for a job as submit does, and prints its summary. Ctrl-C leaves the
 job running.`, attach),
-		jobCommand("cancel JOB", "take a job off the queue; what is committed is kept", 1, `cancel takes the job's shards off the queue. Those in a worker's hands are
+		jobCommand("cancel JOB", "take a job off the queue; what is committed is kept", 1, "  submit cancel humaneval"+nats, `cancel takes the job's shards off the queue. Those in a worker's hands are
 finished. Submitting the job again decodes the rest.`, cancelJob),
-		jobCommand("retry JOB", "queue the shards again that were set aside", 1, `retry puts the job's dead letters back on the queue, with no attempts counted.`, retryJob),
+		jobCommand("retry JOB", "queue the shards again that were set aside", 1, "  submit retry humaneval"+nats, `retry puts the job's dead letters back on the queue, with no attempts counted.`, retryJob),
 	}
 }
 
@@ -43,14 +43,15 @@ type jobRequest struct {
 	cfg            configs.Config
 	job            string // as given; may be a folder
 	watch          bool
+	done           []changed
 	stdout, stderr io.Writer
 }
 
 // jobCommand makes a command with one job as its argument: needed, optional (0)
 // or none (-1).
-func jobCommand(use, short string, arguments int, long string, run func(context.Context, *queue.Queue, jobRequest) error) *cobra.Command {
+func jobCommand(use, short string, arguments int, example, long string, run func(context.Context, *queue.Queue, jobRequest) error) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long,
+		Use: use, Short: short, Long: long, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if arguments == 1 && len(args) != 1 {
 				return configs.Usagef("name one job or its folder: %s JOB", cmd.CommandPath())
@@ -66,6 +67,9 @@ func jobCommand(use, short string, arguments int, long string, run func(context.
 				return err
 			}
 			if err := cfg.ValidateJobs(true); err != nil {
+				return err
+			}
+			if err := app.CheckPlaces(cfg); err != nil {
 				return err
 			}
 			r := jobRequest{cfg: cfg, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
@@ -97,13 +101,23 @@ func (r *jobRequest) open() (name string, folder *storage.Job, err error) {
 	return r.job, nil, nil
 }
 
-// scope is the run of a job whose folder is here, as its keys begin.
-func scope(folder *storage.Job) (string, error) {
-	dir, err := filepath.Abs(folder.Dir())
+// outOf is where a job's folder lies.
+func outOf(folder *storage.Job) (string, error) {
+	dir, err := bucket.Clean(folder.Dir())
 	if err != nil {
 		return "", fmt.Errorf("make %s an absolute path: %w", folder.Dir(), err)
 	}
-	return folder.Name() + "/" + pipeline.Run(folder.Spec(), filepath.Dir(dir)), nil
+	out, _ := bucket.Split(dir)
+	return out, nil
+}
+
+// scope is the run of a job whose folder is here, as its keys begin.
+func scope(folder *storage.Job) (string, error) {
+	out, err := outOf(folder)
+	if err != nil {
+		return "", err
+	}
+	return folder.Name() + "/" + pipeline.Run(folder.Spec(), out), nil
 }
 
 // jobStatus is one line of status.
@@ -217,16 +231,12 @@ func (s *jobStatus) look(folder *storage.Job) error {
 
 func (r *jobRequest) print(list []jobStatus) error {
 	if r.cfg.JSON {
-		enc := json.NewEncoder(r.stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(list)
+		return printJSON(r.stdout, list)
 	}
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(r.stdout, "no job is queued")
 		return err
 	}
-	w := tabwriter.NewWriter(r.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "job\trun\tstate\tcommitted\tqueued\tset aside")
 	for _, s := range list {
 		job, run, _ := strings.Cut(s.Scope, "/")
 		var committed []string
@@ -238,11 +248,13 @@ func (r *jobRequest) print(list []jobStatus) error {
 			}
 		}
 		if committed == nil {
-			committed = []string{"?"}
+			committed = []string{"? (its folder is not here)"}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", job, run, s.State, strings.Join(committed, ", "), s.Queued, s.Dead)
+		if _, err := fmt.Fprintf(r.stdout, "%s: %s\n  committed %s\n  queued %d, in hand %d, set aside %d; priority %d\n  run %s\n", job, s.State, strings.Join(committed, ", "), s.Queued, s.InHand, s.Dead, s.Priority, run); err != nil {
+			return err
+		}
 	}
-	return w.Flush()
+	return nil
 }
 
 // scopes are the runs that a command for JOB is about: the one whose folder is
@@ -288,9 +300,9 @@ func cancelJob(ctx context.Context, q *queue.Queue, r jobRequest) error {
 		for _, j := range jobs {
 			n += j.Queued + j.Dead
 		}
-		fmt.Fprintf(r.stdout, "cancelled %s: %d shards taken off the queue; what is committed is kept\n", s, n)
+		r.did(s, n, "%s is cancelled: %d shards taken off the queue; what is committed is kept\n")
 	}
-	return nil
+	return r.report()
 }
 
 func retryJob(ctx context.Context, q *queue.Queue, r jobRequest) error {
@@ -303,9 +315,30 @@ func retryJob(ctx context.Context, q *queue.Queue, r jobRequest) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(r.stdout, "%s: %d shards queued again\n", s, n)
+		r.did(s, n, "%s: %d shards queued again\n")
 	}
-	return nil
+	return r.report()
+}
+
+// changed is what a command did to one run of a job.
+type changed struct {
+	Scope  string `json:"scope"` // job and run
+	Shards int    `json:"shards"`
+}
+
+// did says what was done: at once for people, in report's list for programs.
+func (r *jobRequest) did(scope string, shards int, text string) {
+	r.done = append(r.done, changed{scope, shards})
+	if !r.cfg.JSON {
+		fmt.Fprintf(r.stdout, text, scope, shards)
+	}
+}
+
+func (r *jobRequest) report() error {
+	if !r.cfg.JSON {
+		return nil
+	}
+	return printJSON(r.stdout, r.done)
 }
 
 // errDetached ends attach before the job's end.
@@ -320,13 +353,13 @@ func attach(ctx context.Context, q *queue.Queue, r jobRequest) error {
 	if err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(folder.Dir())
+	out, err := outOf(folder)
 	if err != nil {
 		return err
 	}
 	log := app.Logger(r.cfg.Log, r.stderr)
 	s := &submission{
-		cfg: r.cfg, job: &pipeline.Job{}, place: pipeline.Place{Out: filepath.Dir(dir)}, folder: folder, scope: own, log: log, stderr: r.stderr,
+		cfg: r.cfg, job: &pipeline.Job{}, place: pipeline.Place{Out: out}, folder: folder, scope: own, log: log, stderr: r.stderr,
 	}
 	if err := json.Unmarshal(folder.Spec(), s.job); err != nil {
 		return fmt.Errorf("read the specification of job %s: %w", folder.Name(), err)
@@ -354,6 +387,9 @@ func attach(ctx context.Context, q *queue.Queue, r jobRequest) error {
 			return errDetached
 		}
 		return err
+	}
+	if err := q.Finish(ctx, own); err != nil { // the next submit tidies up
+		log.Debug("the queue keeps the job's consumer", "err", err)
 	}
 	if err := present(folder, r.cfg.JSON, false, r.stdout); err != nil {
 		return err

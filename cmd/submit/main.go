@@ -26,8 +26,10 @@ have decoded them: by autoregressive sampling (ars), by speculative sampling
 Without --nats the queue and the workers run inside this process. Running the
 same command again, after any interruption, decodes only what is missing.`,
 		Example: `  submit --dataset testdata/demo/minieval.parquet
-  submit --dataset humaneval.parquet --config configs/humaneval.yaml --target llama-1b --draft llama-68m
-  submit --dataset prompts.jsonl --prompt-column text --mode sps --nats nats://127.0.0.1:4222`,
+  submit --dataset humaneval.parquet --config configs/humaneval.yaml \
+      --target llama-1b --draft llama-68m
+  submit --dataset prompts.jsonl --prompt-column text --mode sps \
+      --nats nats://127.0.0.1:4222`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := configs.Load(cmd.Flags())
@@ -37,12 +39,16 @@ same command again, after any interruption, decodes only what is missing.`,
 			if err := cfg.ValidateSubmit(); err != nil {
 				return err
 			}
+			if err := app.CheckPlaces(cfg); err != nil {
+				return err
+			}
 			return run(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	configs.SubmitFlags(cmd.Flags())
 	cmd.AddCommand(jobCommands()...)
-	cmd.AddCommand(setupCommand(), importCommand(), inspectCommand(), reportCommand(), scoreCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand())
-	cmd.AddCommand(sweepCommand(), exportCommand())
+	cmd.AddCommand(setupCommand(), importCommand(), inspectCommand(), reportCommand(), scoreCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand(), perplexityCommand())
+	cmd.AddCommand(sweepCommand(), exportCommand(), fsckCommand(), serveCommand())
+	complete(cmd)
 	return cmd
 }

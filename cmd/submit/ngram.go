@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +25,7 @@ type training struct {
 	target, dataset, job, out, output string
 	columns                           []string
 	limit, order                      int
+	json                              bool
 }
 
 // ngramCommand trains an n-gram table for --drafter ngram:TABLE.
@@ -40,9 +39,12 @@ one file, a table for --drafter ngram:TABLE or model+ngram:TABLE. The texts are
 columns of a dataset, the completions of an earlier job, or both. A table that
 knows little of the target's text costs acceptance, never truth: output with it
 has the target's distribution like any other.`,
-		Example: `  submit ngram --dataset train.parquet --column prompt --column canonical_solution --target models/target --output code.ngram
-  submit ngram --job out/humaneval --target models/target --order 4 --output own.ngram
-  submit --dataset humaneval.parquet --target models/target --drafter ngram:code.ngram`,
+		Example: `  submit ngram --dataset train.parquet --column prompt \
+      --column canonical_solution --target models/target --output code.ngram
+  submit ngram --job out/humaneval --target models/target --order 4 \
+      --output own.ngram
+  submit --dataset humaneval.parquet --target models/target \
+      --drafter ngram:code.ngram`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := t.validate(); err != nil {
@@ -59,6 +61,7 @@ has the target's distribution like any other.`,
 	f.StringVar(&t.out, "out", "out", "output `DIR` that holds the job")
 	f.StringVar(&t.target, "target", "testdata/demo/target", "target model `DIR`")
 	f.IntVar(&t.order, "order", 3, fmt.Sprintf("longest n-grams: `N` tokens, 1 to %d", spec.MaxOrder))
+	f.BoolVar(&t.json, "json", false, "print what was trained as JSON")
 	f.StringVar(&t.output, "output", "", "`FILE` for the table")
 	return cmd
 }
@@ -83,6 +86,7 @@ func (t *training) run(parent context.Context, stdout, stderr io.Writer) error {
 	ctx, _, stop := app.Signals(parent, 0)
 	defer stop()
 	models := app.NewModels(configs.Config{}, slog.New(slog.DiscardHandler))
+	models.Interrupt(ctx)
 	defer models.Close()
 	target, err := models.Describe(t.target)
 	if err != nil {
@@ -127,46 +131,23 @@ func (t *training) run(parent context.Context, stdout, stderr io.Writer) error {
 	if err := writeWhole(t.output, data); err != nil {
 		return fmt.Errorf("write the n-gram table: %w", err)
 	}
-	fmt.Fprintf(stdout, "%s: order %d, %d n-grams of %d tokens in %d texts, vocabulary %d, %d bytes, digest %.12s\n",
-		t.output, table.Order(), table.Size(), table.Trained(), texts, table.Vocab(), len(data), table.Digest())
-	return nil
+	if t.json {
+		return printJSON(stdout, map[string]any{
+			"table": t.output, "order": table.Order(), "ngrams": table.Size(), "tokens": table.Trained(), "texts": texts,
+			"vocabulary": table.Vocab(), "bytes": len(data), "digest": table.Digest(),
+		})
+	}
+	_, err = io.WriteString(stdout, narrow(fmt.Sprintf("%s: order %d, %d n-grams of %d tokens in %d texts, vocabulary %d, %d bytes, digest %.12s\n",
+		t.output, table.Order(), table.Size(), table.Trained(), texts, table.Vocab(), len(data), table.Digest())))
+	return err
 }
 
 // addDataset adds the texts of the dataset's columns.
 func (t *training) addDataset(ctx context.Context, trainer *spec.NGramTrainer, tokenizer *tokenize.Tokenizer) (texts, skipped int, err error) {
-	var columns storage.Columns
-	if len(t.columns) > 0 {
-		columns.Prompt = t.columns[0]
-	}
-	dataset, err := storage.OpenDataset(t.dataset, columns)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer closing(&err, dataset.Close)
-	info := dataset.Info()
-	for _, name := range t.columns {
-		if !slices.Contains(info.All, name) && info.Format != storage.FormatJSONLines {
-			return 0, 0, fmt.Errorf("dataset %s has no column %q; it has %s", t.dataset, name, strings.Join(info.All, ", "))
-		}
-	}
-	for t.limit == 0 || texts+skipped < t.limit {
-		row, err := dataset.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
+	source := &columnTexts{dataset: t.dataset, columns: t.columns, limit: t.limit}
+	for text, err := range source.all(ctx) {
 		if err != nil {
 			return 0, 0, err
-		}
-		text := string(row.Prompt)
-		if len(t.columns) > 1 {
-			var all strings.Builder
-			for _, name := range t.columns {
-				all.WriteString(row.Fields[name])
-			}
-			text = all.String()
 		}
 		tokens, err := tokenizer.Encode(text)
 		if err != nil || text == "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -33,7 +32,7 @@ func planCommand() *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan --alpha A --c C [flags]",
-		Short: "predict tokens per loop, speed-up and work from acceptance and cost, without a job",
+		Short: "predict speed-up and work from acceptance and cost",
 		Long: `plan prints what Leviathan et al. 2022 predict of speculative sampling from alpha,
 the chance that a drafted token is accepted, and c, the time of drafting one token
 over the target's time for one: for every lookahead the tokens per loop, the
@@ -65,9 +64,7 @@ not, --score names its times for 1, 2, .. tokens, in any unit.`,
 				}
 			}
 			if f.json {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(p)
+				return printJSON(cmd.OutOrStdout(), p)
 			}
 			return p.table(cmd.OutOrStdout())
 		},
@@ -202,7 +199,7 @@ func speedupChart(costs theory.Costs, best int) report.Chart {
 func (p *plan) table(w io.Writer) error {
 	fmt.Fprintf(w, "alpha %g, c %g, c-hat %g\n\n", p.Alpha, p.C, p.CHat)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "K\ttokens per loop\tspeed-up\toperations\treads of the target\tpays above alpha\t\t")
+	fmt.Fprintln(t, "K\tper loop\tspeed-up\toperations\treads\tpays above alpha\t\t")
 	for _, r := range p.Rows {
 		pays, best := "-", ""
 		if r.BreakEven != nil {
@@ -216,14 +213,16 @@ func (p *plan) table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
+	var advice string
 	switch {
 	case p.PaysFrom == nil:
-		fmt.Fprintln(w, "\nAt this cost speculative sampling pays for no acceptance rate: use autoregressive sampling.")
+		advice = "At this cost speculative sampling pays for no acceptance rate: use autoregressive sampling."
 	case p.Best == 0:
-		fmt.Fprintf(w, "\nSpeculative sampling does not pay: at this cost it takes an alpha above %.3f.\n", *p.PaysFrom)
+		advice = fmt.Sprintf("Speculative sampling does not pay: at this cost it takes an alpha above %.3f.", *p.PaysFrom)
 	default:
-		fmt.Fprintf(w, "\nBest lookahead: K = %d, %.2fx as fast as autoregressive sampling. Speculation pays above alpha %.3f.\n", p.Best, p.Speedup, *p.PaysFrom)
+		advice = fmt.Sprintf("Best lookahead: K = %d, %.2fx as fast as autoregressive sampling. Speculation pays above alpha %.3f.", p.Best, p.Speedup, *p.PaysFrom)
 	}
+	fmt.Fprintf(w, "\nper loop: tokens; operations: arithmetic; reads: of the target's weights\n\n%s\n", report.Wrap(advice, report.TextWidth))
 	if p.Oracle != nil {
 		fmt.Fprintf(w, "No choice of K can gain more than an oracle's %.2fx.\n", *p.Oracle)
 	}

@@ -1,16 +1,21 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/draftmill/draftmill/cmd/internal/app"
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
@@ -22,7 +27,7 @@ type reporting struct {
 	out, html, plots, table, column, dataset, target string
 	margin                                           float64
 	samples                                          int
-	json, full                                       bool
+	json, full, unchecked                            bool
 }
 
 // reportCommand compares the modes of jobs.
@@ -30,7 +35,7 @@ func reportCommand() *cobra.Command {
 	var r reporting
 	cmd := &cobra.Command{
 		Use:   "report JOB [JOB...]",
-		Short: "compare the modes of jobs, from their files: speed, quality, acceptance",
+		Short: "compare the modes of jobs: speed, quality, acceptance",
 		Long: `report reads jobs back and compares their modes: the first is what the others are
 compared with. Where submit score has scored them, quality is compared by row:
 difference with its 95% interval, McNemar's exact test, a permutation test, and
@@ -38,7 +43,8 @@ an equivalence test against the margin that was fixed with the job (--margin of
 submit). Jobs must be over the same dataset. A job that is not complete is
 reported as far as it is committed.
 
---html writes one page that needs no network; --plots the plots as SVG and PNG.`,
+The certificate is what submit verify finds: every decision is made again from the
+log. --html writes one page that needs no network; --plots the plots as SVG and PNG.`,
 		Example: `  submit report demo
   submit report out/demo --html report.html --plots plots
   submit report k2 k4 k8 --table md
@@ -54,26 +60,40 @@ reported as far as it is committed.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.out, "out", "out", "output `DIR` in which jobs' folders are")
+	r.flags(f)
 	f.BoolVar(&r.json, "json", false, "print the comparison and the accounting as JSON")
 	f.BoolVar(&r.full, "full", false, "also print the accounting: every denominator, acceptance by position, smaller lookaheads")
 	f.StringVar(&r.html, "html", "", "write the report as a page into `FILE`")
 	f.StringVar(&r.plots, "plots", "", "write the plots into `DIR`, as SVG and PNG")
 	f.StringVar(&r.table, "table", "", "print one table as `FORM`: md, csv or latex")
+	f.BoolVar(&r.unchecked, "no-replay", false, "do not replay the logs, as submit verify does, for the certificate")
+	return cmd
+}
+
+// flags are those of every command that shows jobs on a page.
+func (r *reporting) flags(f *pflag.FlagSet) {
+	f.StringVar(&r.out, "out", "out", "output `DIR` in which jobs' folders are")
 	f.StringVar(&r.column, "column", "", "acceptance and scores by the values of a column `NAME` of the dataset")
 	f.StringVar(&r.dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
 	f.StringVar(&r.target, "target", "", "target model `DIR`, for the texts of tokens (default: where it was when the job was submitted)")
 	f.Float64Var(&r.margin, "margin", 0, "margin `D` of equivalence in place of the jobs'; the report says that it was not fixed before")
 	f.IntVar(&r.samples, "samples", 200, "completions of up to `N` rows on the page")
-	return cmd
 }
 
-func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
+// check refuses bad values of the flags.
+func (r *reporting) check() error {
 	if r.margin < 0 || r.margin >= 1 {
 		return configs.Usagef("--margin: want 0 or more and less than 1, such as 0.05 for 5 points, got %v", r.margin)
 	}
 	if r.samples < 0 {
 		return configs.Usagef("--samples: want 0 or more, got %d", r.samples)
+	}
+	return nil
+}
+
+func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
+	if err := r.check(); err != nil {
+		return err
 	}
 	var jobs []*storage.Job
 	for _, name := range names {
@@ -90,7 +110,7 @@ func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := report.Compare(jobs, o)
+	c, err := compareChecked(jobs, o, !r.unchecked)
 	if err != nil {
 		return err
 	}
@@ -105,23 +125,46 @@ func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
 		}
 		fmt.Fprintf(stderr, "written to %s\n", r.html)
 	}
+	if err := r.print(c, stdout); err != nil {
+		return err
+	}
+	if c.Certificate.State() == report.Fails {
+		return errors.New("the certificate fails: submit verify JOB says where")
+	}
+	return nil
+}
+
+// print shows the comparison in the form that was asked for.
+func (r *reporting) print(c *report.Comparison, stdout io.Writer) error {
 	switch {
 	case r.table != "":
 		return c.Export(stdout, r.table)
-	case r.json && len(jobs) == 1:
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(struct {
+	case r.json && len(c.Summaries) == 1:
+		return printJSON(stdout, struct {
 			*report.Summary
-			Series  []report.Series  `json:"series"`
-			Quality []report.Quality `json:"quality"`
-		}{c.Summaries[0], c.Series, c.Quality})
+			Series      []report.Series     `json:"series"`
+			Quality     []report.Quality    `json:"quality"`
+			Certificate *report.Certificate `json:"certificate"`
+		}{c.Summaries[0], c.Series, c.Quality, c.Certificate})
 	case r.json:
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(c)
+		return printJSON(stdout, c)
 	}
 	return r.text(c, stdout)
+}
+
+// compareChecked compares jobs and replays their logs meanwhile.
+func compareChecked(jobs []*storage.Job, o report.Options, replay bool) (*report.Comparison, error) {
+	var certificate *report.Certificate
+	var failed error
+	var checking sync.WaitGroup
+	checking.Go(func() { certificate, failed = report.Certify(jobs, replay) })
+	c, err := report.Compare(jobs, o)
+	checking.Wait()
+	if err != nil {
+		return nil, err
+	}
+	c.Certificate = certificate
+	return c, failed
 }
 
 // text prints each job's table, and the comparison under them.
@@ -156,7 +199,7 @@ func (r *reporting) options(job *storage.Job, stderr io.Writer) (report.Options,
 		target = job.Place().Target
 	}
 	if target != "" {
-		tokenizer, err := tokenize.Load(filepath.Join(target, "tokenizer.json"))
+		tokenizer, err := tokenizerOf(target)
 		switch {
 		case err == nil:
 			o.Token = func(id int32) string { return tokenizer.Decode([]int32{id}, true) }
@@ -258,4 +301,20 @@ func savePlots(dir string, charts []report.Chart) error {
 		}
 	}
 	return nil
+}
+
+// tokenizerOf is the tokenizer of a model, which the user's cache has where it is
+// no ONNX folder.
+func tokenizerOf(model string) (*tokenize.Tokenizer, error) {
+	t, err := tokenize.Load(filepath.Join(model, "tokenizer.json"))
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return t, err
+	}
+	models := app.NewModels(configs.Config{}, slog.New(slog.DiscardHandler))
+	defer models.Close()
+	b, err := models.Describe(model)
+	if err != nil {
+		return nil, err
+	}
+	return tokenize.Load(b.Tokenizer)
 }

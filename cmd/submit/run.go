@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +22,7 @@ import (
 	"github.com/draftmill/draftmill/pipeline/queue"
 	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // errInterrupted ends a submit that was told to stop.
@@ -30,16 +34,38 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	ctx, drain, stop := app.Signals(parent, cfg.DrainTimeout)
 	defer stop()
 	log := app.Logger(cfg.Log, stderr)
+	var key ed25519.PrivateKey
+	if cfg.Sign != "" {
+		if cfg.Detach {
+			return configs.Usagef("--sign: a detached job is not complete when submit returns; sign it with the same command without --detach, later")
+		}
+		if key, err = signingKey(cfg.Sign); err != nil {
+			return err
+		}
+	}
+	flush, err := app.Tracing(ctx, "submit", log)
+	if err != nil {
+		return err
+	}
+	defer flush()
 	models := app.NewModels(cfg, log)
 	models.Interrupt(drain)
 	defer models.Close()
 
-	dataset, err := openDataset(cfg)
+	located, err := app.LocateDataset(drain, log, cfg.Dataset)
+	if err != nil {
+		return err
+	}
+	dataset, err := openDataset(cfg, located.Path)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, dataset.Close)
-	job, place, err := describe(cfg, models, dataset.Info())
+	digest, err := dataset.Digest()
+	if err != nil {
+		return err
+	}
+	job, place, err := describe(cfg, models, located, dataset.Info(), digest)
 	if err != nil {
 		return err
 	}
@@ -56,7 +82,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	if err != nil {
 		return err
 	}
-	unlock, err := folder.Lock()
+	unlock, err := folder.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +91,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 		return err
 	}
 
-	if err := note(folder, cfg.Dataset, place.Target); err != nil {
+	if err := note(folder, located.Path, place); err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "job %s -> %s\n", job.Name, folder.Dir())
@@ -74,7 +100,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	}
 	if !folder.Done() {
 		s := &submission{
-			cfg: cfg, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
+			cfg: cfg, dataset: located.Path, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
 			scope: job.Name + "/" + pipeline.Run(spec, place.Out),
 		}
 		if err := s.run(ctx, drain, dataset); err != nil {
@@ -84,8 +110,17 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 			return nil
 		}
 	}
+	if key != nil {
+		if err := folder.Sign(ctx, key); err != nil {
+			return err
+		}
+	}
 	if cfg.NATS.StoreDir == "" { // left behind if submit was killed after the job's end
-		if err := os.RemoveAll(queueDir(folder)); err != nil {
+		dir, err := queueDir(folder)
+		if err == nil {
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
 			return fmt.Errorf("remove the queue of a finished job: %w", err)
 		}
 	}
@@ -95,29 +130,41 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	return failures(folder, stderr)
 }
 
-// note keeps where dataset and target are, for commands that read more of them
+// note keeps where dataset and models are, for commands that read more of them
 // than the job did.
-func note(folder *storage.Job, dataset, target string) error {
-	path, err := filepath.Abs(dataset)
+func note(folder *storage.Job, dataset string, place pipeline.Place) error {
+	path, err := bucket.Clean(dataset)
 	if err != nil {
 		return fmt.Errorf("make %s an absolute path: %w", dataset, err)
 	}
-	return folder.NotePlace(storage.Place{Dataset: path, Target: target})
+	return folder.NotePlace(storage.Place{Dataset: path, Target: place.Target, Draft: place.Draft, Table: place.Table})
 }
 
-// queueDir is where a job's embedded queue lies.
-func queueDir(folder *storage.Job) string { return filepath.Join(folder.Dir(), "_queue") }
+// queueDir is where a job's embedded queue lies: in the job's folder, or, where
+// that is in an object store, in the user's cache.
+func queueDir(folder *storage.Job) (string, error) {
+	if !bucket.IsURL(folder.Dir()) {
+		return filepath.Join(folder.Dir(), "_queue"), nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place for the queue: %w; name a folder with nats.store_dir", err)
+	}
+	sum := sha256.Sum256([]byte(folder.Dir()))
+	return filepath.Join(cache, "draftmill", "queues", folder.Name()+"-"+hex.EncodeToString(sum[:6])), nil
+}
 
 // submission is one run of a job that is not done yet.
 type submission struct {
-	cfg    configs.Config
-	job    *pipeline.Job
-	place  pipeline.Place
-	folder *storage.Job
-	scope  string // of the job's keys on the queue
-	models *app.Models
-	log    *slog.Logger
-	stderr io.Writer
+	cfg     configs.Config
+	dataset string // path
+	job     *pipeline.Job
+	place   pipeline.Place
+	folder  *storage.Job
+	scope   string // of the job's keys on the queue
+	models  *app.Models
+	log     *slog.Logger
+	stderr  io.Writer
 }
 
 func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err error) {
@@ -129,6 +176,11 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 	if err := s.clear(ctx, q); err != nil {
 		return err
 	}
+	if s.cfg.IsSet("priority") { // else it stays as it was
+		if err := q.Prioritize(ctx, s.scope, s.cfg.Priority); err != nil {
+			return err
+		}
+	}
 
 	board := newBoard(s.stderr, s.job.Modes)
 	defer board.close()
@@ -136,7 +188,16 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 	if err := s.watch(ctx, q, board, tick); err != nil {
 		return err
 	}
-	finish, failed, err := s.workers(ctx, drain, q)
+	// A worker that is told to stop finishes what it has in hand. Where the disk is
+	// full that comes to nothing.
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	context.AfterFunc(drain, func() {
+		if s.full() {
+			stop()
+		}
+	})
+	finish, failed, err := s.workers(working, drain, q)
 	if err != nil {
 		return err
 	}
@@ -146,7 +207,7 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 		Job: *s.job, Place: s.place, Folder: s.folder, Publisher: q, Log: s.log,
 		Overseer: &overseer{q, s.scope},
 		Reopen: func() (pipeline.Rows, func() error, error) {
-			d, err := openDataset(s.cfg)
+			d, err := openDataset(s.cfg, s.dataset)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -173,7 +234,13 @@ func (s *submission) run(ctx, drain context.Context, rows pipeline.Rows) (err er
 		fmt.Fprintf(s.stderr, "queued %d shards of %d rows; %d were queued and %d done before\n", n.Fresh, n.Rows, n.Queued, n.Committed)
 		return nil
 	}
-	return interrupted(ctx, submitter.Wait(ctx, tick))
+	if err := submitter.Wait(ctx, tick); err != nil {
+		return interrupted(ctx, err)
+	}
+	if err := q.Finish(ctx, s.scope); err != nil { // the next submit tidies up
+		s.log.Debug("the queue keeps the job's consumer", "err", err)
+	}
+	return nil
 }
 
 // leastRoom is how many bytes of free disk a job and its queue need to go on.
@@ -186,9 +253,9 @@ var errNoRoom = errors.New("no space left on device")
 func (s *submission) watchDisk(ctx context.Context) {
 	full := false
 	for every := time.NewTicker(time.Second); ; {
-		free, err := s.folder.Free()
+		free, known, err := s.folder.Free()
 		switch {
-		case err != nil:
+		case err != nil, !known:
 		case free < leastRoom && !full:
 			full = true
 			s.log.Warn("no space left on device: the job waits for room", "folder", s.folder.Dir(), "free bytes", free)
@@ -205,12 +272,18 @@ func (s *submission) watchDisk(ctx context.Context) {
 	}
 }
 
+// full tells whether the job's disk is known to have no room.
+func (s *submission) full() bool {
+	free, known, err := s.folder.Free()
+	return err == nil && known && free < leastRoom
+}
+
 // explain adds to an interruption that the disk is full, if it is.
 func (s *submission) explain(err error) error {
 	if !errors.Is(err, errInterrupted) {
 		return err
 	}
-	if free, e := s.folder.Free(); e != nil || free >= leastRoom {
+	if !s.full() {
 		return err
 	}
 	return fmt.Errorf("%w: free some room for %s; %w", errNoRoom, s.folder.Dir(), err)
@@ -234,29 +307,18 @@ func (s *submission) clear(ctx context.Context, q *queue.Queue) error {
 	if err := q.PurgeDeadLetters(ctx, s.scope); err != nil {
 		return err
 	}
-	queued, err := q.Queued(ctx, s.job.Name)
+	jobs, err := q.Jobs(ctx, s.job.Name)
 	if err != nil {
 		return err
 	}
-	letters, err := q.DeadLetters(ctx, s.job.Name)
-	if err != nil {
-		return err
-	}
-	for _, l := range letters {
-		queued = append(queued, l.Key)
-	}
-	others := map[string]int{}
-	for _, key := range queued {
-		parts := strings.SplitN(key, "/", 3)
-		if scope := parts[0] + "/" + parts[1]; scope != s.scope && strings.HasPrefix(parts[1], pipeline.RunPlace(s.place.Out)+"-") {
-			others[scope]++
+	for _, j := range jobs {
+		if j.Scope == s.scope || !strings.HasPrefix(j.Scope, s.job.Name+"/"+pipeline.RunPlace(s.place.Out)+"-") {
+			continue
 		}
-	}
-	for scope, shards := range others {
-		if err := errors.Join(q.Purge(ctx, scope), q.PurgeDeadLetters(ctx, scope)); err != nil {
+		if err := errors.Join(q.Purge(ctx, j.Scope), q.PurgeDeadLetters(ctx, j.Scope)); err != nil {
 			return err
 		}
-		s.log.Warn("taken off the queue: shards of another job that was in this folder", "job", scope, "shards", shards, "folder", s.folder.Dir())
+		s.log.Warn("taken off the queue: shards of another job that was in this folder", "job", j.Scope, "shards", j.Queued+j.Dead, "folder", s.folder.Dir())
 	}
 	return nil
 }
@@ -281,7 +343,7 @@ func (o *overseer) Rejected(ctx context.Context) (map[string]string, error) {
 	return reasons, nil
 }
 
-func openDataset(cfg configs.Config) (*storage.Dataset, error) {
+func openDataset(cfg configs.Config, path string) (*storage.Dataset, error) {
 	text, err := cfg.TemplateText()
 	if err != nil {
 		return nil, err
@@ -290,7 +352,7 @@ func openDataset(cfg configs.Config) (*storage.Dataset, error) {
 	if err != nil {
 		return nil, err
 	}
-	return storage.OpenDatasetFields(cfg.Dataset, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn}, only)
+	return storage.OpenDatasetFields(path, storage.Columns{Prompt: cfg.PromptColumn, ID: cfg.IDColumn, Messages: cfg.Chat && text == ""}, only)
 }
 
 // connect reaches the queue of the configuration, or starts one in the job's
@@ -305,9 +367,12 @@ func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() e
 	}
 	dir := s.cfg.NATS.StoreDir
 	if dir == "" {
-		dir = queueDir(s.folder)
+		if dir, err = queueDir(s.folder); err != nil {
+			return nil, nil, err
+		}
 	}
-	server, err := queue.Embed(dir, queue.EmbedOptions{Logger: s.log})
+	// What a power cut takes from this queue the next submit puts there again: the job's folder says what is done.
+	server, err := queue.Embed(dir, queue.EmbedOptions{Logger: s.log, SyncInterval: time.Second})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -369,7 +434,7 @@ func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish
 	drain, stop := context.WithCancel(drain)
 	var running sync.WaitGroup
 	for n := range workers {
-		source, err := q.Source(ctx, "")
+		source, err := q.Source(ctx)
 		if err != nil {
 			stop()
 			running.Wait()
@@ -393,9 +458,7 @@ func present(folder *storage.Job, asJSON, full bool, stdout io.Writer) error {
 		return err
 	}
 	if asJSON {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(summary)
+		return printJSON(stdout, summary)
 	}
 	if err := summary.Table(stdout); err != nil {
 		return err

@@ -15,7 +15,10 @@ func setupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "setup",
 		Short: "get the pinned ONNX Runtime library into the user's cache, once",
-		Args:  app.NoArguments,
+		Long: `setup fetches ONNX Runtime through npm, checks its digest, keeps it in the user's
+cache and prints where it lies. It does nothing where it is there already.`,
+		Example: `  submit setup`,
+		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := library.Find("")
 			if errors.Is(err, library.ErrNotInstalled) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/pipeline/report"
 	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // sweeping is what submit sweep is told beyond a job's settings.
@@ -23,27 +23,36 @@ type sweeping struct {
 	ks           string
 	temperatures []float64
 	drafts       []string
+	drafters     []string
+	rules        []string
 	html, plots  string
 }
 
 // swept are the flags of a job that a sweep sets itself, or has no use for.
-var swept = []string{"k", "temperature", "draft", "mode", "lookahead"}
+var swept = []string{"k", "temperature", "draft", "drafter", "rule", "mode", "lookahead"}
 
 // sweepCommand runs a job at several lookaheads.
 func sweepCommand() *cobra.Command {
 	var s sweeping
 	cmd := &cobra.Command{
 		Use:   "sweep --k 0..8 --dataset FILE [flags]",
-		Short: "run a job at several lookaheads and find the best: Figure 1 of Chen et al.",
-		Long: `sweep runs one job for every lookahead K, 0 being autoregressive sampling, and for
-every temperature and draft that are given. They are ordinary jobs, NAME-k0,
-NAME-k1 and so on, on the same queue: interrupted, the same command does what is
-missing. It prints, by K, the time for 128 tokens, tokens per loop over K + 1,
+		Short: "run a job at several lookaheads and find the best",
+		Long: `sweep makes Figure 1 of Chen et al. 2023: it runs one job for every lookahead K, 0 being autoregressive sampling, and for
+every temperature, draft, drafter and rule that are given. They are ordinary
+jobs, NAME-k0, NAME-k1 and so on, on the same queue: interrupted, the same command
+does what is missing. It prints, by K, the time for 128 tokens, tokens per loop over K + 1,
 and the time of a loop with its slope, theory beside them, and the best K with
 its interval, which is over sequences: what the machine did besides, while one of
-the jobs ran, is not in it. All other settings are those of submit.`,
+the jobs ran, is not in it. Of several sweeps a table at the end has alpha, the
+measured speed-up and the predicted one for each, as Tables 3 to 5 of Leviathan et
+al. 2022 do. All other settings are those of submit.`,
 		Example: `  submit sweep --k 0..8 --config configs/demo.yaml --html sweep.html
-  submit sweep --k 0,2,4,8 --temperature 0,0.8 --dataset humaneval.parquet --target models/target --draft models/draft`,
+  submit sweep --k 0,2,4,8 --temperature 0,0.8 --dataset humaneval.parquet \
+      --target models/target --draft models/draft
+  submit sweep --k 0,4 --temperature 0,1 --drafter model,lookup,uniform \
+      --config configs/demo.yaml
+  submit sweep --k 0,4 --rule rejection,lenient:0.5,lenient:0.3,lenient:0.1 \
+      --config configs/demo.yaml`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
@@ -58,17 +67,62 @@ the jobs ran, is not in it. All other settings are those of submit.`,
 	f.StringVar(&s.ks, "k", "0..8", "lookaheads `LIST`: a range such as 0..8, or numbers with commas")
 	f.Float64SliceVar(&s.temperatures, "temperature", nil, "temperatures `LIST`, with commas; 0 is greedy (default: the configuration's)")
 	f.StringSliceVar(&s.drafts, "draft", nil, "draft model `DIRS`, with commas (default: the configuration's)")
+	f.StringSliceVar(&s.drafters, "drafter", nil, "drafters `LIST`, with commas: model, lookup and the like (default: the configuration's)")
+	f.StringSliceVar(&s.rules, "rule", nil, "rules `LIST` of acceptance, with commas: rejection, lenient:0.5 and the like (default: the configuration's)")
 	f.StringVar(&s.html, "html", "", "write a report of the sweep as a page into `FILE`")
 	f.StringVar(&s.plots, "plots", "", "write the plots into `DIR`, as SVG and PNG")
 	return cmd
 }
 
-// grid is one line of points: all lookaheads at a temperature with a draft.
+// grid is one line of points: all lookaheads with the same values of the other
+// settings.
 type grid struct {
 	Name  string        `json:"name,omitempty"` // what tells it from the others
 	Sweep *report.Sweep `json:"sweep"`
 
-	jobs []*storage.Job
+	settings []setting
+	suffix   string // of the jobs' names
+	base     string // of the name of the autoregressive one
+	jobs     []*storage.Job
+}
+
+// setting is a value of one of the lists that a sweep is given.
+type setting struct{ flag, value string }
+
+// grids are all combinations of the lists' values.
+func (s *sweeping) grids() []grid {
+	var temperatures []string
+	for _, t := range s.temperatures {
+		temperatures = append(temperatures, strconv.FormatFloat(t, 'g', -1, 64))
+	}
+	grids := []grid{{}}
+	for _, list := range []struct {
+		flag, letter string
+		values       []string
+	}{{"draft", "d", s.drafts}, {"drafter", "p", s.drafters}, {"rule", "r", s.rules}, {"temperature", "t", temperatures}} {
+		if len(list.values) == 0 {
+			continue
+		}
+		var next []grid
+		for _, g := range grids {
+			for n, value := range list.values {
+				more := g
+				more.settings = append(slices.Clone(g.settings), setting{list.flag, value})
+				if len(list.values) > 1 {
+					more.Name = strings.TrimSpace(g.Name + " " + list.flag + " " + value)
+					if list.flag == "temperature" {
+						part := "-t" + strings.ReplaceAll(value, ".", "_")
+						more.suffix, more.base = g.suffix+part, g.base+part
+					} else {
+						more.suffix += fmt.Sprintf("-%s%d", list.letter, n+1)
+					}
+				}
+				next = append(next, more)
+			}
+		}
+		grids = next
+	}
+	return grids
 }
 
 func (s *sweeping) run(cmd *cobra.Command) error {
@@ -76,45 +130,24 @@ func (s *sweeping) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	temperatures := []string{""}
-	if len(s.temperatures) > 0 {
-		temperatures = nil
-		for _, t := range s.temperatures {
-			temperatures = append(temperatures, strconv.FormatFloat(t, 'g', -1, 64))
-		}
-	}
-	drafts := s.drafts
-	if len(drafts) == 0 {
-		drafts = []string{""}
-	}
-	var grids []grid
+	grids := s.grids()
 	var asJSON, detached bool
-	for n, draft := range drafts {
-		for _, temperature := range temperatures {
-			g := grid{}
-			suffix := ""
-			if len(temperatures) > 1 {
-				g.Name, suffix = "temperature "+temperature, "-t"+strings.ReplaceAll(temperature, ".", "_")
+	for i := range grids {
+		g := &grids[i]
+		for _, k := range ks {
+			cfg, err := s.point(cmd.Flags(), k, g)
+			if err != nil {
+				return err
 			}
-			if len(drafts) > 1 {
-				g.Name, suffix = strings.TrimSpace("draft "+draft+" "+g.Name), fmt.Sprintf("-d%d%s", n+1, suffix)
+			asJSON, detached = cfg.JSON, cfg.Detach
+			if err := run(cmd.Context(), cfg, io.Discard, cmd.ErrOrStderr()); err != nil {
+				return err
 			}
-			for _, k := range ks {
-				cfg, err := s.point(cmd.Flags(), k, temperature, draft, suffix)
-				if err != nil {
-					return err
-				}
-				asJSON, detached = cfg.JSON, cfg.Detach
-				if err := run(cmd.Context(), cfg, io.Discard, cmd.ErrOrStderr()); err != nil {
-					return err
-				}
-				job, err := storage.OpenJob(filepath.Join(cfg.Out, cfg.Job))
-				if err != nil {
-					return err
-				}
-				g.jobs = append(g.jobs, job)
+			job, err := storage.OpenJob(bucket.Join(cfg.Out, cfg.Job))
+			if err != nil {
+				return err
 			}
-			grids = append(grids, g)
+			g.jobs = append(g.jobs, job)
 		}
 	}
 	if detached {
@@ -124,8 +157,9 @@ func (s *sweeping) run(cmd *cobra.Command) error {
 	return s.show(grids, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
-// point is the configuration of one job of the sweep.
-func (s *sweeping) point(given *pflag.FlagSet, k int, temperature, draft, suffix string) (configs.Config, error) {
+// point is the configuration of one job of the sweep. The autoregressive one of a
+// temperature is the same whatever drafts and by whichever rule.
+func (s *sweeping) point(given *pflag.FlagSet, k int, g *grid) (configs.Config, error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	configs.SubmitFlags(fs)
 	var failed error
@@ -153,11 +187,14 @@ func (s *sweeping) point(given *pflag.FlagSet, k int, temperature, draft, suffix
 		set("k", "1") // of no consequence where nothing is drafted
 	}
 	set("lookahead", configs.LookaheadFixed)
-	if temperature != "" {
-		set("temperature", temperature)
+	suffix := g.suffix
+	if k == 0 {
+		suffix = g.base
 	}
-	if draft != "" {
-		set("draft", draft)
+	for _, v := range g.settings {
+		if k > 0 || v.flag == "temperature" {
+			set(v.flag, v.value)
+		}
 	}
 	if failed != nil {
 		return configs.Config{}, failed
@@ -170,7 +207,10 @@ func (s *sweeping) point(given *pflag.FlagSet, k int, temperature, draft, suffix
 		cfg.Job = "sweep"
 	}
 	cfg.Job += fmt.Sprintf("%s-k%d", suffix, k)
-	return cfg, cfg.ValidateSubmit()
+	if err := cfg.ValidateSubmit(); err != nil {
+		return cfg, err
+	}
+	return cfg, app.CheckPlaces(cfg)
 }
 
 // show prints the sweeps and writes what else was asked for.
@@ -199,7 +239,7 @@ func (s *sweeping) show(grids []grid, asJSON bool, stdout, stderr io.Writer) err
 			if err != nil {
 				return err
 			}
-			c, err := report.Compare(g.jobs, o)
+			c, err := compareChecked(g.jobs, o, true)
 			if err != nil {
 				return err
 			}
@@ -212,9 +252,7 @@ func (s *sweeping) show(grids []grid, asJSON bool, stdout, stderr io.Writer) err
 		}
 	}
 	if asJSON {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(grids)
+		return printJSON(stdout, grids)
 	}
 	for _, g := range grids {
 		if g.Name != "" {
@@ -225,7 +263,14 @@ func (s *sweeping) show(grids []grid, asJSON bool, stdout, stderr io.Writer) err
 		}
 		fmt.Fprintln(stdout)
 	}
-	return nil
+	if len(grids) == 1 {
+		return nil
+	}
+	var lines []report.SweepLine
+	for _, g := range grids {
+		lines = append(lines, report.SweepLine{Name: g.Name, Sweep: g.Sweep})
+	}
+	return report.SweepTable(stdout, lines)
 }
 
 // lookaheads reads "0..8" or "0,2,4".

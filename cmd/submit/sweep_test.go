@@ -20,6 +20,29 @@ func TestLookaheads(t *testing.T) {
 	}
 }
 
+// TestGridsOfASweep: every combination has a name and a suffix of its own, and the
+// autoregressive jobs of a temperature are one.
+func TestGridsOfASweep(t *testing.T) {
+	s := sweeping{temperatures: []float64{0, 0.5}, drafters: []string{"model", "lookup"}, rules: []string{"lenient:0.5"}}
+	var got [][3]string
+	for _, g := range s.grids() {
+		got = append(got, [3]string{g.Name, g.suffix, g.base})
+		if len(g.settings) != 3 {
+			t.Errorf("%s: settings %v", g.Name, g.settings)
+		}
+	}
+	want := [][3]string{
+		{"drafter model temperature 0", "-p1-t0", "-t0"}, {"drafter model temperature 0.5", "-p1-t0_5", "-t0_5"},
+		{"drafter lookup temperature 0", "-p2-t0", "-t0"}, {"drafter lookup temperature 0.5", "-p2-t0_5", "-t0_5"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if g := (&sweeping{}).grids(); len(g) != 1 || g[0].Name != "" || g[0].suffix != "" {
+		t.Errorf("without lists: %+v", g)
+	}
+}
+
 // TestPointsOfASweep: each is a job as submit makes it, with its settings but
 // for what the sweep sets.
 func TestPointsOfASweep(t *testing.T) {
@@ -31,11 +54,11 @@ func TestPointsOfASweep(t *testing.T) {
 	}
 	var s sweeping
 	for k, mode := range map[int]string{0: configs.ModeArS, 2: configs.ModeSpS} {
-		cfg, err := s.point(cmd.Flags(), k, "0.5", demo+"draft", "-t0_5")
+		cfg, err := s.point(cmd.Flags(), k, &grid{suffix: "-t0_5", base: "-t0_5", settings: []setting{{"temperature", "0.5"}, {"draft", demo + "draft"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cfg.Mode != mode || cfg.Sampling.Temperature != 0.5 || cfg.Sampling.N != 3 || !slices.Equal(cfg.Sampling.Stop, []string{"a,b", "c"}) || cfg.Draft != demo+"draft" {
+		if cfg.Mode != mode || cfg.Sampling.Temperature != 0.5 || cfg.Sampling.N != 3 || !slices.Equal(cfg.Sampling.Stop, []string{"a,b", "c"}) || cfg.Draft != map[int]string{2: demo + "draft"}[k] {
 			t.Errorf("%+v", cfg)
 		}
 		if want := map[int]string{0: "s-t0_5-k0", 2: "s-t0_5-k2"}[k]; cfg.Job != want {

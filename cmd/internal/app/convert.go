@@ -14,9 +14,10 @@ import (
 // Interrupt ends conversions with ctx; without it nothing does.
 func (m *Models) Interrupt(ctx context.Context) { m.ctx = ctx }
 
-// folder is the ONNX folder of the model at path, which is one itself, or a
+// folder is the ONNX folder of a model, which is one itself, or a
 // Hugging Face folder or a GGUF file, converted once into the user's cache.
-func (m *Models) folder(path string) (string, error) {
+func (m *Models) folder(l Located) (string, error) {
+	path := l.Path
 	if _, err := os.Stat(path); err != nil {
 		return path, nil // ort says what is wrong
 	}
@@ -24,7 +25,7 @@ func (m *Models) folder(path string) (string, error) {
 	if err != nil || kind == convert.ONNX {
 		return path, err
 	}
-	o := convert.Options{Device: device(m.cfg.ORT.Devices()), Progress: ConvertProgress(m.log, path)}
+	o := convert.Options{Name: l.Short, Device: device(m.cfg.ORT.Devices()), Progress: ConvertProgress(m.log, path)}
 	began := time.Now()
 	dir, report, err := convert.Cached(m.ctx, path, o, func() {
 		m.log.Info("another process converts the model; waiting for it", "model", path)

@@ -34,7 +34,7 @@ func TestTokenizersOfGGUF(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	for n := len(texts); len(texts) < 5000; {
+	for n := len(texts); len(texts) < 20000; {
 		texts = append(texts, texts[rng.IntN(n)]+[]string{"", " ", "\n", "  "}[rng.IntN(4)]+texts[rng.IntN(n)])
 	}
 	for _, name := range []string{"gpt2", "qwen2", "llama3", "llama2"} {

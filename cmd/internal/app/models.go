@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/draftmill/draftmill/configs"
@@ -16,6 +17,7 @@ import (
 	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage/hub"
 )
 
 // Models keeps the models of a process: each is read and loaded once, however
@@ -25,13 +27,15 @@ type Models struct {
 	log *slog.Logger
 	ctx context.Context // ends conversions
 
-	turn   chan struct{}     // holds one token while somebody uses what follows
-	known  map[string]*entry // by folder or file
-	tables map[string]*spec.NGram
-	inited bool
+	turn      chan struct{}     // holds one token while somebody uses what follows
+	known     map[string]*entry // by what it was called
+	tables    map[string]*spec.NGram
+	bandwidth map[*ort.Model]float64 // bytes a second, by the target whose weights were the measure
+	inited    bool
 }
 
 type entry struct {
+	located   Located
 	bundle    *ort.Bundle
 	tokenizer *tokenize.Tokenizer
 	loaded    map[variant]*loaded
@@ -49,9 +53,29 @@ type loaded struct {
 	tested int // S of the widest self-test passed
 }
 
+// reads is what bounds a pair's speed from memory. Who decodes does without it
+// where it cannot be measured.
+func (m *Models) reads(models []*ort.Model) (r engine.Reads) {
+	if r.Target = models[0].WeightBytes(); r.Target == 0 { // not on the CPU, or not by our kernels
+		return engine.Reads{}
+	}
+	if len(models) > 1 {
+		r.Draft = models[1].WeightBytes()
+	}
+	if m.bandwidth[models[0]] == 0 {
+		b, err := readBandwidth(r.Target)
+		if err != nil {
+			m.log.Debug("the ceiling of the speed is not known", "err", err)
+		}
+		m.bandwidth[models[0]] = b
+	}
+	r.PerSecond = m.bandwidth[models[0]]
+	return r
+}
+
 // NewModels makes an empty store; nothing is loaded yet.
 func NewModels(cfg configs.Config, log *slog.Logger) *Models {
-	return &Models{cfg: cfg, log: log, ctx: context.Background(), turn: make(chan struct{}, 1), known: map[string]*entry{}, tables: map[string]*spec.NGram{}}
+	return &Models{cfg: cfg, log: log, ctx: context.Background(), turn: make(chan struct{}, 1), known: map[string]*entry{}, tables: map[string]*spec.NGram{}, bandwidth: map[*ort.Model]float64{}}
 }
 
 // lock waits for its turn until ctx ends.
@@ -66,8 +90,9 @@ func (m *Models) lock(ctx context.Context) error {
 
 func (m *Models) unlock() { <-m.turn }
 
-// Describe reads a model without loading it. A Hugging Face folder or a GGUF
-// file is converted first, unless the user's cache has it.
+// Describe reads a model without loading it. One of the Hub is fetched, and a
+// Hugging Face folder or a GGUF file converted first, unless the user's caches
+// have it.
 func (m *Models) Describe(dir string) (*ort.Bundle, error) {
 	_ = m.lock(context.Background())
 	defer m.unlock()
@@ -76,6 +101,36 @@ func (m *Models) Describe(dir string) (*ort.Bundle, error) {
 		return nil, err
 	}
 	return e.bundle, nil
+}
+
+// Words are the tokenizer and the ends of sequence of the model in dir, which must
+// be the one of this digest. Nothing is loaded.
+func (m *Models) Words(dir string, want pipeline.Model) (*tokenize.Tokenizer, []int32, error) {
+	_ = m.lock(context.Background())
+	defer m.unlock()
+	e, err := m.named(dir, want)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.tokenizer, e.bundle.EOS, nil
+}
+
+// Reference says what a job's specification has of a model, and by which name
+// its workers find it.
+func (m *Models) Reference(dir string) (ref pipeline.Model, place string, err error) {
+	_ = m.lock(context.Background())
+	defer m.unlock()
+	e, err := m.read(dir)
+	if err != nil {
+		return ref, "", err
+	}
+	ref = pipeline.Model{Name: filepath.Base(filepath.Clean(e.bundle.Dir)), Digest: e.bundle.Digest}
+	if e.located.Name != "" {
+		ref.Name, ref.Source = e.located.Short, e.located.Name
+		return ref, ref.Source, nil
+	}
+	place, err = filepath.Abs(dir)
+	return ref, place, err
 }
 
 // CheckPair returns an error unless the draft's vocabulary is the target's.
@@ -93,6 +148,12 @@ func (m *Models) CheckPair(target, draft string) error {
 	const remedy = "choose a draft of the target's family"
 	if a, b := t.bundle.Vocab, d.bundle.Vocab; a != b {
 		return fmt.Errorf("pair the models: the draft %s has %d logits, the target %s %d; %s", draft, b, target, a, remedy)
+	}
+	switch a, b := t.bundle.Encoder, d.bundle.Encoder; {
+	case (a == nil) != (b == nil):
+		return fmt.Errorf("pair the models: of the draft %s and the target %s one is an encoder-decoder model and the other is not; %s", draft, target, remedy)
+	case a != nil && b.Most < a.Most:
+		return fmt.Errorf("pair the models: the draft %s takes %d tokens of input, the target %s %d; %s", draft, b.Most, target, a.Most, remedy)
 	}
 	for id := range int32(max(t.tokenizer.VocabSize(), d.tokenizer.VocabSize())) {
 		a, b := named(t.tokenizer, id), named(d.tokenizer, id)
@@ -172,6 +233,12 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 	}
 	models := []*ort.Model{target}
 	pair := engine.Pair{Tokenizer: e.tokenizer, EOS: e.bundle.EOS}
+	if job.Chat != nil {
+		pair.EOS = slices.Concat(pair.EOS, job.Chat.End)
+	}
+	if encoder := e.bundle.Encoder; encoder != nil {
+		pair.Encoder = &engine.Encoder{Start: encoder.Start, Most: encoder.Most}
+	}
 	if mode == pipeline.SpS && job.Drafter != nil {
 		if pair.Law, err = m.law(job.Drafter, e, choose(overrides.Table, place.Table)); err != nil {
 			return none, nil, err
@@ -188,7 +255,7 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 		models = append(models, draft)
 	}
 	tokens, lanes := m.room(models, len(job.Modes))
-	pair.Lanes = lanes
+	pair.Lanes, pair.Reads = lanes, m.reads(models)
 	for _, model := range models {
 		d, err := model.NewDecoder(tokens * model.Bundle().CacheBytesPerToken())
 		if err != nil {
@@ -230,30 +297,46 @@ func (m *Models) room(models []*ort.Model, modes int) (tokens, lanes int) {
 	return tokens, max(1, budget/max(1, sequence))
 }
 
-// model is the model in dir, which must be the one that the job names. s is the
+// model is the model in dir, as named has it, loaded. s is the
 // number of tokens that one pass will have to score.
 func (m *Models) model(dir string, want pipeline.Model, s int, v variant) (*ort.Model, *entry, error) {
-	e, err := m.read(dir)
+	e, err := m.named(dir, want)
 	if err != nil {
 		return nil, nil, err
-	}
-	if e.bundle.Digest != want.Digest {
-		return nil, nil, fmt.Errorf("model folder %s has digest %.12s, the job was submitted with %s of digest %.12s; put that model there, or name its folder in this worker's configuration",
-			dir, e.bundle.Digest, want.Name, want.Digest)
 	}
 	model, err := m.load(e, s, v)
 	return model, e, err
 }
 
+// named reads the model in dir, which must be the one that the job names.
+func (m *Models) named(dir string, want pipeline.Model) (*entry, error) {
+	e, err := m.read(dir)
+	if err != nil {
+		return nil, err
+	}
+	if e.bundle.Digest != want.Digest {
+		return nil, fmt.Errorf("model folder %s has digest %.12s, the job was submitted with %s of digest %.12s; put that model there, or name its folder in this command's configuration",
+			dir, e.bundle.Digest, want.Name, want.Digest)
+	}
+	return e, nil
+}
+
 func (m *Models) read(dir string) (*entry, error) {
-	abs, err := filepath.Abs(dir)
+	key, err := dir, error(nil)
+	if !hub.Is(dir) {
+		key, err = filepath.Abs(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find the model folder %s: %w", dir, err)
 	}
-	if e := m.known[abs]; e != nil {
+	if e := m.known[key]; e != nil {
 		return e, nil
 	}
-	folder, err := m.folder(dir)
+	located, err := LocateModel(m.ctx, m.log, dir)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := m.folder(located)
 	if err != nil {
 		return nil, err
 	}
@@ -265,14 +348,14 @@ func (m *Models) read(dir string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{bundle: bundle, tokenizer: tokenizer, loaded: map[variant]*loaded{}, files: map[string]fs.FileInfo{}}
+	e := &entry{located: located, bundle: bundle, tokenizer: tokenizer, loaded: map[variant]*loaded{}, files: map[string]fs.FileInfo{}}
 	for _, f := range bundle.Files {
 		path := filepath.Join(folder, filepath.FromSlash(f.Name))
 		if e.files[path], err = os.Stat(path); err != nil {
 			return nil, fmt.Errorf("read the model folder %s: %w", folder, err)
 		}
 	}
-	m.known[abs] = e
+	m.known[key] = e
 	return e, nil
 }
 
@@ -382,7 +465,7 @@ func (m *Models) Close() {
 			}
 		}
 	}
-	m.known = map[string]*entry{}
+	m.known, m.bandwidth = map[string]*entry{}, map[*ort.Model]float64{}
 }
 
 func choose(first, second string) string {

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"testing"
 
@@ -47,4 +49,41 @@ func TestOneModelForEveryContext(t *testing.T) {
 	if _, _, err := open(t.Context(), &job, place, pipeline.SpS); err == nil {
 		t.Error("a context that holds no loop is opened")
 	}
+}
+
+// TestOpenObeysItsContext: who is told to stop waits neither for another worker's
+// load nor for its own.
+func TestOpenObeysItsContext(t *testing.T) {
+	const demo = "../../../testdata/demo/"
+	models := NewModels(configs.Config{ORT: configs.ORT{Threads: 1}, Lanes: "1"}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	defer models.Close()
+	place := pipeline.Place{Target: demo + "target"}
+	bundle, err := models.Describe(place.Target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := pipeline.Job{Modes: []pipeline.Mode{pipeline.ArS}, Target: pipeline.Model{Digest: bundle.Digest}}
+	open := models.Open(pipeline.Place{}, 0)
+	if err := models.lock(t.Context()); err != nil { // as somebody who loads
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error, 1)
+	go func() {
+		_, _, err := open(ctx, &job, place, pipeline.ArS)
+		opened <- err
+	}()
+	cancel()
+	if err := <-opened; !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for its turn: %v", err)
+	}
+	models.unlock()
+	if _, _, err := open(ctx, &job, place, pipeline.ArS); !errors.Is(err, context.Canceled) {
+		t.Errorf("its context is over: %v", err)
+	}
+	_, release, err := open(t.Context(), &job, place, pipeline.ArS) // what was left behind is in nobody's way
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
 }

@@ -14,8 +14,8 @@ import (
 // QueueOptions turns the configuration into the queue's.
 func QueueOptions(c configs.NATS, log *slog.Logger) queue.Options {
 	return queue.Options{
-		Credentials: c.Credentials, TLSCA: c.TLSCA, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
-		AckWait: c.AckWait, Replicas: c.Replicas, Logger: log,
+		Credentials: c.Credentials, NKey: c.NKey, TLSCA: c.TLSCA, TLSCert: c.TLSCert, TLSKey: c.TLSKey,
+		AckWait: c.AckWait, Turn: c.Turn, Replicas: c.Replicas, MaxBytes: int64(c.StreamMB) << 20, Logger: log,
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 // for os.Exit.
 func Execute(cmd *cobra.Command) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.CompletionOptions.DisableDefaultCmd = true
+	help(cmd)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &configs.UsageError{Msg: err.Error() + "; see " + c.CommandPath() + " --help", Err: err}
 	})

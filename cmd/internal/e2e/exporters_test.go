@@ -103,3 +103,17 @@ func TestInspect(t *testing.T) {
 		}
 	}
 }
+
+// TestToyLLM runs the file of toyllm's experiment with small GPT-2s: greedily both
+// modes give the same text.
+func TestToyLLM(t *testing.T) {
+	out := t.TempDir()
+	p := run(t, "submit", "--config", "configs/toyllm.yaml", "--target", models+"gpt2-optimum", "--draft", models+"gpt2-optimum-int8", "--out", out)
+	if !strings.Contains(p.stdout.String(), "1 of 1 completions are the same tokens in both modes") {
+		t.Errorf("%s", &p.stdout)
+	}
+	got := tokens(t, filepath.Join(out, "toyllm"))
+	if len(got) != 2 || len(got["ars 0/0"]) < 50 || !slices.Equal(got["ars 0/0"], got["sps 0/0"]) {
+		t.Errorf("completions %v", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,14 +34,31 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(bin)
-		build := exec.Command("go", "build", "-o", bin+"/", "./cmd/submit", "./cmd/worker")
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
+		flag.Parse()
+		if err := build("./cmd/submit", "./cmd/worker"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		return m.Run()
+		code := m.Run()
+		if err := faults.write(code == 0); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
 	}())
+}
+
+// build builds programs into bin, by their own names. Arguments are go build's.
+func build(args ...string) error { return buildAs("", args...) }
+
+// buildAs builds one program under another name.
+func buildAs(name string, args ...string) error {
+	cmd := exec.Command("go", append([]string{"build", "-o", bin + "/" + name}, args...)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %v: %w\n%s", args, err, out)
+	}
+	return nil
 }
 
 // program is one run of a built program in the repository's root.
@@ -86,6 +104,7 @@ func command(name string, args ...string) *program {
 	}
 	p.Args = append(p.Args, args...)
 	p.Dir, p.Stdout, p.Stderr = root, &p.stdout, &p.stderr
+	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is timed out leaves nothing behind
 	return p
 }
 
@@ -141,7 +160,13 @@ func (p *program) signal(t *testing.T, s syscall.Signal) {
 // until polls a condition.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	within(t, 2*time.Minute, what, condition)
+}
+
+// within polls a condition for so long.
+func within(t *testing.T, patience time.Duration, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

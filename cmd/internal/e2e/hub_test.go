@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/draftmill/draftmill/storage"
+	"github.com/draftmill/draftmill/storage/hub/hubtest"
+)
+
+// hubs serves tiny checkpoints and the demo's problems as the Hub would, to the
+// programs that the test starts.
+func hubs(t *testing.T) *hubtest.Server {
+	t.Helper()
+	s := hubtest.New(t)
+	folder := filepath.Join(root, checkpoints)
+	s.AddFolder(t, "models/acme/tiny", filepath.Join(folder, "llama")).Files["README.md"] = []byte("not needed")
+	s.AddFolder(t, "models/acme/tiny-GGUF", filepath.Join(folder, "gguf"))
+	s.AddFolder(t, "models/acme/demo-onnx", filepath.Join(root, "testdata/demo/target"))
+	s.Add("models/acme/gated", s.Repos["models/acme/tiny"].Files).Gated = true
+	data, err := os.ReadFile(filepath.Join(root, "testdata/demo/minieval.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Add("datasets/acme/problems", map[string][]byte{"data/test-00000-of-00001.parquet": data, "README.md": []byte("not needed")}, "data/test-00000-of-00001.parquet")
+	s.Add("datasets/acme/splits", map[string][]byte{"train.parquet": data, "test.parquet": data})
+	t.Setenv("DRAFTMILL_ORT_LIBRARY", strings.TrimSpace(run(t, "submit", "setup").stdout.String()))
+	t.Setenv("HF_ENDPOINT", s.URL)
+	for _, unset := range []string{"HF_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
+		t.Setenv(unset, "")
+	}
+	caches(t)
+	return s
+}
+
+// caches gives the programs that are started next caches of their own.
+func caches(t *testing.T) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HF_HOME", t.TempDir())
+}
+
+// TestFromTheHub: target, draft and dataset by their names on the Hub. Only what
+// is needed is fetched, through a transfer that breaks off; the job names the
+// commits; a worker elsewhere fetches them by those names; offline the same
+// command needs no server; and the completions are those of the same files here.
+func TestFromTheHub(t *testing.T) {
+	s := hubs(t)
+	s.Break = 40_000
+	out := t.TempDir()
+	job := func(name, target, draft, dataset string, more ...string) *program {
+		return command("submit", append([]string{"--dataset", dataset, "--target", target, "--draft", draft, "--limit", "4", "--shard-rows", "2",
+			"--template", "{{.task_id}}",
+			"--temperature", "0.8", "--seed", "5", "--max-new-tokens", "16", "--k", "3", "--job", name, "--out", out}, more...)...)
+	}
+	target, draft, dataset := "hf:acme/tiny", "hf:acme/tiny-GGUF/llama-q4_0.gguf", "hf:acme/problems"
+	done := func(p *program) {
+		t.Helper()
+		if code := p.start(t).code(t); code != 0 {
+			t.Fatalf("exits with %d:\n%s", code, &p.stderr)
+		}
+	}
+	done(job("first", target, draft, dataset))
+	resumed := false
+	for _, line := range s.Requests() {
+		if strings.Contains(line, "README") || strings.Contains(line, "q8_0") {
+			t.Errorf("fetched what is not needed: %s", line)
+		}
+		resumed = resumed || strings.HasSuffix(line, "bytes=40000-")
+	}
+	if !resumed {
+		t.Error("no transfer was gone on with")
+	}
+	done(job("files", checkpoints+"llama", checkpoints+"gguf/llama-q4_0.gguf", "testdata/demo/minieval.parquet"))
+	want := tokens(t, filepath.Join(out, "files"))
+	same(t, tokens(t, filepath.Join(out, "first")), want)
+
+	folder, err := storage.OpenJob(filepath.Join(out, "first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec struct {
+		Target, Draft, Dataset struct{ Name, Source string }
+	}
+	if err := json.Unmarshal(folder.Spec(), &spec); err != nil {
+		t.Fatal(err)
+	}
+	for got, key := range map[string]string{spec.Target.Source: "models/acme/tiny", spec.Draft.Source: "models/acme/tiny-GGUF", spec.Dataset.Source: "datasets/acme/problems"} {
+		if !strings.HasSuffix(got, "@"+s.Repos[key].Commit) {
+			t.Errorf("the job names %q, the commit is %s", got, s.Repos[key].Commit)
+		}
+	}
+	if !strings.HasPrefix(spec.Target.Name, "tiny") || spec.Dataset.Name != "problems" {
+		t.Errorf("names %+v", spec)
+	}
+
+	// Another machine: a worker with empty caches of its own, and a revision given.
+	url, _ := serve(t, t.TempDir(), "127.0.0.1:0")
+	before := os.Getenv("HF_HOME")
+	cached := os.Getenv("XDG_CACHE_HOME")
+	caches(t)
+	worker := command("worker", "--nats", url, "--threads", "1").start(t)
+	t.Setenv("HF_HOME", before)
+	t.Setenv("XDG_CACHE_HOME", cached)
+	done(job("elsewhere", target+"@"+s.Repos["models/acme/tiny"].Commit, draft, dataset, "--nats", url))
+	worker.signal(t, syscall.SIGTERM)
+	if code := worker.code(t); code != 0 {
+		t.Errorf("the worker exits with %d:\n%s", code, &worker.stderr)
+	}
+	same(t, tokens(t, filepath.Join(out, "elsewhere")), want)
+
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	s.Requests()
+	done(job("offline", target, draft, dataset))
+	if got := s.Requests(); len(got) > 0 {
+		t.Errorf("offline, and asked for %q", got)
+	}
+	same(t, tokens(t, filepath.Join(out, "offline")), want)
+}
+
+// TestInspectAndImportFromTheHub: the commands that take one model take one of the
+// Hub, an ONNX folder with its data included; what is wrong is one line.
+func TestInspectAndImportFromTheHub(t *testing.T) {
+	s := hubs(t)
+	if said := run(t, "submit", "inspect", "hf:acme/demo-onnx", "--draft", "hf:acme/demo-onnx@main").stdout.String(); !strings.Contains(said, "gqa") {
+		t.Errorf("inspect says\n%s", said)
+	}
+	dst := filepath.Join(t.TempDir(), "model")
+	if said := run(t, "submit", "import", "hf:acme/tiny-GGUF/llama-q8_0.gguf", dst).stdout.String(); !strings.Contains(said, "of Q8_0") {
+		t.Errorf("import says\n%s", said)
+	}
+	run(t, "submit", "--dataset", "hf:acme/problems/data", "--limit", "2", "--target", "hf:acme/demo-onnx", "--draft", "testdata/demo/draft", "--max-new-tokens", "8", "--out", t.TempDir())
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"inspect", "hf:acme/none"}, 1, "model hf:acme/none: there is no such repository, or it is private"},
+		{[]string{"inspect", "hf:acme/gated"}, 1, "its owner asks for an agreement first: accept it at " + s.URL + "/acme/gated"},
+		{[]string{"inspect", "hf:acme/tiny-GGUF"}, 1, "name one of them behind a slash: gemma2.gguf"},
+		{[]string{"inspect", "hf:acme/tiny-GGUF/none.gguf"}, 1, "the repository has no such file"},
+		{[]string{"inspect", "hf:acme"}, 2, "want hf:OWNER/REPO"},
+		{[]string{"import", "hf:acme/tiny@v2", dst + "2"}, 1, "the repository has no such revision"},
+		{[]string{"--dataset", "hf:acme/splits"}, 1, "it has 2 Parquet files; name one of them behind a slash: test.parquet, train.parquet"},
+		{[]string{"--dataset", "hf:acme/none", "--target", "hf:acme/tiny", "--mode", "ars"}, 1, "dataset hf:acme/none: there is no such repository"},
+	} {
+		p := command("submit", c.args...).start(t)
+		if code := p.code(t); code != c.code || !strings.Contains(p.stderr.String(), c.want) || strings.Count(p.stderr.String(), "\n") != 1 {
+			t.Errorf("%q exits with %d and says\n%s", c.args, code, &p.stderr)
+		}
+	}
+	s.Lock()
+	s.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+		return true
+	}
+	s.Unlock()
+	caches(t)
+	p := command("submit", "inspect", "hf:acme/tiny").start(t)
+	if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), "too many requests") {
+		t.Errorf("exits with %d:\n%s", code, &p.stderr)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"math"
+	"testing"
+
+	"github.com/draftmill/draftmill/cmd/internal/app"
+	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/pipeline"
+	"github.com/draftmill/draftmill/pipeline/engine"
+)
+
+// TestPerplexity: the command's figure is the one of feeding each text token by
+// token, and a model is less surprised than a smaller one of its family.
+func TestPerplexity(t *testing.T) {
+	r := &reading{texts: columnTexts{dataset: demo + "minieval.parquet", columns: []string{"prompt", "canonical_solution"}, limit: 3}, asJSON: true}
+	var out bytes.Buffer
+	cfg := configs.Config{Lanes: "1", ORT: configs.ORT{Threads: 1, Device: "cpu"}}
+	if err := r.run(t.Context(), cfg, []string{demo + "target", demo + "draft"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var found []read
+	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 2 || found[0].Texts != 3 || found[0].Perplexity >= found[1].Perplexity {
+		t.Fatalf("found %+v", found)
+	}
+	models := app.NewModels(cfg, slog.New(slog.DiscardHandler))
+	defer models.Close()
+	ref, place, err := models.Reference(demo + "target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &pipeline.Job{Modes: []pipeline.Mode{pipeline.ArS}, Target: ref}
+	pair, release, err := models.Open(pipeline.Place{}, 0)(t.Context(), job, pipeline.Place{Target: place}, pipeline.ArS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	sum, n := 0.0, 0
+	for text, err := range r.texts.all(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := pair.Tokenizer.Encode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, err := pair.Target.Alloc()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range tokens[:len(tokens)-1] {
+			if !pair.Target.Reserve(slot, i, 1) {
+				t.Fatal("no room")
+			}
+			logits, err := pair.Target.Forward(t.Context(), []engine.Span{{Slot: slot, Past: i, Tokens: []int32{x}, Rows: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mass := 0.0
+			for _, l := range logits {
+				mass += math.Exp(float64(l) - float64(logits[tokens[i+1]]))
+			}
+			sum -= math.Log(mass)
+			n++
+		}
+		pair.Target.Free(slot)
+	}
+	if want := math.Exp(-sum / float64(n)); n != found[0].Tokens || math.Abs(found[0].Perplexity-want) > 1e-6*want {
+		t.Errorf("perplexity %v of %d tokens, want %v of %d", found[0].Perplexity, found[0].Tokens, want, n)
+	}
+}
+
+func TestPerplexityOf(t *testing.T) {
+	p, standard := perplexityOf([]float64{-2 * math.Ln2, -4 * math.Ln2}, []float64{2, 4})
+	if math.Abs(p-2) > 1e-12 || standard > 1e-12 {
+		t.Errorf("%v +- %v, want 2 +- 0", p, standard)
+	}
+	// Two texts of one token each: the error of a mean of two numbers.
+	p, standard = perplexityOf([]float64{-1, -3}, []float64{1, 1})
+	if math.Abs(p-math.Exp(2)) > 1e-12 || math.Abs(standard-1) > 1e-12 {
+		t.Errorf("%v +- %v, want e^2 +- 1", p, standard)
+	}
+}
