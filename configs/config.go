@@ -19,7 +19,8 @@ const (
 // fields that belong to the other command keep their defaults. The tags are the
 // names in the YAML file.
 type Config struct {
-	// Dataset is the input file: Parquet, Arrow IPC or JSON Lines.
+	// Dataset is the input file: Parquet, Arrow IPC or JSON Lines; or a
+	// repository of the Hugging Face Hub, hf:OWNER/REPO[/FILE][@REVISION].
 	Dataset string `mapstructure:"dataset"`
 	// PromptColumn and IDColumn name the dataset's columns; empty means
 	// recognized by the well-known names (HumanEval's, XSum's).
@@ -27,6 +28,12 @@ type Config struct {
 	IDColumn     string `mapstructure:"id_column"`
 	// Template makes the prompt from a row's columns; see [Config.TemplateText].
 	Template string `mapstructure:"template"`
+	// Chat renders prompts by the target's chat template. System is put in front
+	// as a system message, empty for none; ChatDate, as 2006-01-02, is what a
+	// template that asks for the date is told.
+	Chat     bool   `mapstructure:"chat"`
+	System   string `mapstructure:"system"`
+	ChatDate string `mapstructure:"chat_date"`
 	// Limit is the number of rows to take from the dataset's head; 0 means all.
 	Limit int `mapstructure:"limit"`
 	// Margin is the difference of scores between modes that would matter, from
@@ -41,7 +48,8 @@ type Config struct {
 	// Mode is one of [ModeArS], [ModeSpS] and [ModeBoth].
 	Mode string `mapstructure:"mode"`
 
-	// Target and Draft are model folders. Draft is empty where a target was
+	// Target and Draft are models: folders, .gguf files, or
+	// hf:OWNER/REPO[/FILE.gguf][@REVISION]. Draft is empty where a target was
 	// named and no draft.
 	Target string `mapstructure:"target"`
 	Draft  string `mapstructure:"draft"`
@@ -64,9 +72,15 @@ type Config struct {
 
 	// Lanes is how many sequences a worker decodes together.
 	Lanes Lanes `mapstructure:"lanes"`
+	// Sign is a file with the private key that signs the finished job; empty:
+	// it is not signed.
+	Sign string `mapstructure:"sign"`
 	// Workers is the number of in-process workers that submit starts beside
 	// its embedded queue, at least 1. It has no meaning with NATS.URL.
 	Workers int `mapstructure:"workers"`
+	// Priority puts a job before those of lower priority, which wait while it
+	// has work: -9 to 9. It is no part of what the job is.
+	Priority int `mapstructure:"priority"`
 	// Detach makes submit return once the shards are queued.
 	Detach bool `mapstructure:"detach"`
 	// JSON prints the summary as JSON on stdout, the progress on stderr.
@@ -76,6 +90,9 @@ type Config struct {
 	MaxAttempts int `mapstructure:"max_attempts"`
 	// DrainTimeout is how long a stopping worker may still finish its shard.
 	DrainTimeout time.Duration `mapstructure:"drain_timeout"`
+	// Metrics is the address, "host:port", at which a worker answers /metrics,
+	// /healthz and /readyz; empty: nowhere.
+	Metrics string `mapstructure:"metrics"`
 
 	origin map[string]string // path to the place that set it; no entry: default
 }
@@ -123,22 +140,29 @@ type NATS struct {
 	// URL is one server or several with commas between; empty means the
 	// server embedded in submit. A worker needs one.
 	URL string `mapstructure:"url"`
-	// Credentials is a .creds file (a user's JWT and seed).
+	// Credentials is a .creds file (a user's JWT and seed), NKey a file with
+	// an NKey's seed alone.
 	Credentials string `mapstructure:"credentials"`
+	NKey        string `mapstructure:"nkey"`
 	// TLSCA, TLSCert and TLSKey are PEM files: authorities to trust, and a
 	// client certificate with its key.
 	TLSCA   string `mapstructure:"tls_ca"`
 	TLSCert string `mapstructure:"tls_cert"`
 	TLSKey  string `mapstructure:"tls_key"`
 	// AckWait is the time without a heartbeat after which a shard is given to
-	// another worker.
+	// another worker. Submit decides; workers take it from the queue.
 	AckWait time.Duration `mapstructure:"ack_wait"`
 	// ConnectWait is how long a worker waits for a server that does not answer
 	// when it starts.
 	ConnectWait time.Duration `mapstructure:"connect_wait"`
-	// Replicas is the number of copies of each stream in a cluster, used by
-	// whoever makes the streams: 1 to 5.
+	// Turn is how long a worker keeps to one job while another one of the same
+	// priority has work.
+	Turn time.Duration `mapstructure:"turn"`
+	// Replicas is the number of copies of each stream, 1 to 5, and StreamMB the
+	// most MiB of shards that wait, both used by the submit that makes the
+	// streams. 0: 3 copies on a cluster, else 1; no bound.
 	Replicas int `mapstructure:"replicas"`
+	StreamMB int `mapstructure:"stream_mb"`
 	// StoreDir is the embedded server's folder; empty leaves it to submit.
 	StoreDir string `mapstructure:"store_dir"`
 }
@@ -214,8 +238,11 @@ func (c Config) Origin(path string) string {
 	if place, ok := c.origin[path]; ok {
 		return place
 	}
-	return "default"
+	return fromDefault
 }
+
+// fromDefault is the place of a setting that nobody gave.
+const fromDefault = "default"
 
 // IsSet reports whether the setting at path was given anywhere.
 func (c Config) IsSet(path string) bool { return c.origin[path] != "" }

@@ -11,7 +11,7 @@ import (
 // unknown name, a missing file. The commands print it and exit with code 2.
 type UsageError struct {
 	Key    string // the setting's path; empty where there is none
-	Origin string // where it was given; empty where there is nothing to say
+	Origin string // where it was given; not printed where it was not given at all
 	Msg    string // what is wrong and what to do
 	Err    error  // the cause, or nil
 }
@@ -30,7 +30,7 @@ func (e *UsageError) Error() string {
 		b.WriteString(e.Key + ": ")
 	}
 	b.WriteString(e.Msg)
-	if e.Origin != "" {
+	if e.Origin != "" && e.Origin != fromDefault {
 		b.WriteString(" (" + e.Origin + ")")
 	}
 	return strings.ReplaceAll(b.String(), "\n", " ")

@@ -34,7 +34,7 @@ func TestKeysAreTheFields(t *testing.T) {
 		if got, want := reflect.TypeOf(k.def), (Config{}).field(k.path).Type(); got != want {
 			t.Errorf("%s: the default is a %v, the field a %v", k.path, got, want)
 		}
-		if (k.flag == "") != (k.on == neither) || (k.flag == "") != (k.usage == "") {
+		if (k.flag == "") != (k.on == neither) || k.usage == "" {
 			t.Errorf("%s: flag %q, users %d and usage %q do not go together", k.path, k.flag, k.on, k.usage)
 		}
 	}
@@ -52,11 +52,11 @@ func TestFlags(t *testing.T) {
 		register func(*pflag.FlagSet)
 		want     string
 	}{
-		{"submit", SubmitFlags, "config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-level logit-bias lookahead margin max-new-tokens " +
-			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty prompt-column repetition-penalty " +
-			"rule seed shard-rows stop target temperature template threads top-k top-p workers"},
-		{"jobs", JobFlags, "config json log-level nats out"},
-		{"worker", WorkerFlags, "config device draft drafter lanes log-level nats ort-library out target threads"},
+		{"submit", SubmitFlags, "chat chat-date config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-format log-level logit-bias lookahead margin max-new-tokens " +
+			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty priority prompt-column repetition-penalty " +
+			"rule seed shard-rows sign stop system target temperature template threads top-k top-p workers"},
+		{"jobs", JobFlags, "config json log-format log-level nats out"},
+		{"worker", WorkerFlags, "config device draft drafter lanes log-format log-level metrics nats ort-library out target threads"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

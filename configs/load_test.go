@@ -115,7 +115,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	c := mustLoad(t, SubmitFlags, "--config", "testdata/every-key.good.yaml")
 	want := Config{
 		Dataset: "rows.jsonl", PromptColumn: "question", IDColumn: "key",
-		Template: "Q: {{.question}}\nA:", Limit: 20, Margin: 0.05, ShardRows: 3,
+		Template: "Q: {{.question}}\nA:", Chat: true, System: "Be short.", ChatDate: "2025-01-31", Limit: 20, Margin: 0.05, ShardRows: 3,
 		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
 		Target: "big", Draft: "small", Drafter: "model+lookup:5", K: 7, Lookahead: "confidence:0.25", Rule: "lenient:0.5",
 		Sampling: Sampling{
@@ -126,15 +126,15 @@ func TestEveryKeyIsRead(t *testing.T) {
 			Stop: []string{"\nclass", `\n`, `é,["`, " "},
 		},
 		NATS: NATS{
-			URL: "nats://a:4222,tls://b,c:4223", Credentials: "user.creds",
+			URL: "nats://a:4222,tls://b,c:4223", Credentials: "user.creds", NKey: "user.nk",
 			TLSCA: "ca.pem", TLSCert: "cert.pem", TLSKey: "key.pem",
-			AckWait: 90 * time.Second, ConnectWait: 5 * time.Second, Replicas: 3, StoreDir: "store",
+			AckWait: 90 * time.Second, ConnectWait: 5 * time.Second, Turn: time.Minute, Replicas: 3, StreamMB: 1024, StoreDir: "store",
 		},
 		ORT: ORT{
 			Library: "libonnxruntime.so", Threads: 2, Context: 2048, CacheMB: 512, Device: "cuda:1,cuda:0",
 			ProviderOptions: map[string]string{"gpu_mem_limit": "1e9", "dawnBackendType": "Vulkan", "some.dotted": "007"},
 		},
-		Lanes: LanesAuto, Workers: 2, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0,
+		Lanes: LanesAuto, Sign: "signing.pem", Workers: 2, Priority: -3, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0, Metrics: "127.0.0.1:9464",
 		Log:    Log{Level: "debug", Format: "json"},
 		origin: c.origin,
 	}

@@ -90,8 +90,10 @@ func encode(value any) *yaml.Node {
 }
 
 // field is the field at path, found by its tags.
-func (c Config) field(path string) reflect.Value {
-	v := reflect.ValueOf(c)
+func (c Config) field(path string) reflect.Value { return fieldOf(reflect.ValueOf(c), path) }
+
+// fieldOf is the field of a Config, or of one that can be set, at path.
+func fieldOf(v reflect.Value, path string) reflect.Value {
 	for name := range strings.SplitSeq(path, ".") {
 		for i := range v.NumField() {
 			if v.Type().Field(i).Tag.Get("mapstructure") == name {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -66,10 +67,7 @@ func (c Config) ValidateJobs(need bool) error {
 	p := &problems{c: c}
 	p.values()
 	p.must(!need || c.NATS.URL != "", "nats.url", "want a NATS server; name it with --nats")
-	p.file("nats.credentials", c.NATS.Credentials)
-	p.file("nats.tls_ca", c.NATS.TLSCA)
-	p.file("nats.tls_cert", c.NATS.TLSCert)
-	p.file("nats.tls_key", c.NATS.TLSKey)
+	p.credentials()
 	return p.err()
 }
 
@@ -121,7 +119,10 @@ func (p *problems) values() {
 	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")
 	p.must(c.NATS.AckWait >= 100*time.Millisecond && c.NATS.AckWait <= time.Hour, "nats.ack_wait", "want 100ms to 1h, got %v", c.NATS.AckWait)
 	p.must(c.NATS.ConnectWait >= 0 && c.NATS.ConnectWait <= 24*time.Hour, "nats.connect_wait", "want 0s to 24h, got %v", c.NATS.ConnectWait)
-	p.within("nats.replicas", c.NATS.Replicas, 1, 5, "NATS has no more")
+	p.must(c.NATS.Turn >= 0 && c.NATS.Turn <= 24*time.Hour, "nats.turn", "want 0s to 24h, got %v", c.NATS.Turn)
+	p.within("nats.replicas", c.NATS.Replicas, 0, 5, "0 is 3 on a cluster and else 1; NATS has no more")
+	p.within("nats.stream_mb", c.NATS.StreamMB, 0, 1<<24, "16 TiB; 0 is no bound")
+	p.metrics()
 	p.must(c.DrainTimeout >= 0 && c.DrainTimeout <= 24*time.Hour, "drain_timeout", "want 0s to 24h, got %v", c.DrainTimeout)
 	p.within("max_attempts", c.MaxAttempts, 1, 1000, "each is a whole shard decoded")
 	p.oneOf("log.level", c.Log.Level, logLevels)
@@ -132,6 +133,9 @@ func (p *problems) submitValues() {
 	c, s := p.c, p.c.Sampling
 	p.must(c.Dataset != "", "dataset", "want a dataset; name a file with --dataset")
 	p.atLeast("limit", c.Limit, 0)
+	p.must(c.Chat || c.System == "", "system", "want it with --chat only")
+	_, err := time.Parse(time.DateOnly, c.ChatDate)
+	p.must(err == nil, "chat_date", "want a date such as 2024-07-26, got %q", c.ChatDate)
 	p.must(c.Margin >= 0 && c.Margin < 1, "margin", "want 0 (none) or more and less than 1, such as 0.05 for 5 points, got %v", c.Margin)
 	p.within("shard_rows", c.ShardRows, 1, maxShardRows, "a shard is one message, and is lost whole")
 	p.must(c.Job == "" || jobName.MatchString(c.Job), "job",
@@ -164,8 +168,21 @@ func (p *problems) submitValues() {
 	p.within("sampling.max_new_tokens", s.MaxNewTokens, 1, maxTokens, "no sequence is longer")
 	p.must(!slices.Contains(s.Stop, ""), "sampling.stop", "want texts that are not empty: an empty one would stop at once")
 	p.within("workers", c.Workers, 1, 256, "each has its own caches")
+	p.within("priority", c.Priority, -9, 9, "0 is as any other job")
 	p.must(!c.Detach || c.NATS.URL != "", "detach",
 		"want a NATS server: the embedded one ends with submit; name one with --nats")
+}
+
+// metrics checks the address at which a worker shows its metrics.
+func (p *problems) metrics() {
+	if p.c.Metrics == "" {
+		return
+	}
+	_, port, err := net.SplitHostPort(p.c.Metrics)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	p.must(err == nil, "metrics", "want HOST:PORT such as 127.0.0.1:9464, or :9464 for every address of this machine, got %q", p.c.Metrics)
 }
 
 // rule checks the name of the verification rule and the range of its factor.
@@ -215,6 +232,17 @@ func parseServer(server string) (*url.URL, error) {
 	return url.Parse(server)
 }
 
+// credentials checks the files that say who we are to NATS.
+func (p *problems) credentials() {
+	c := p.c.NATS
+	p.must(c.Credentials == "" || c.NKey == "", "nats.nkey", "want nats.credentials or nats.nkey, not both")
+	p.file("nats.credentials", c.Credentials)
+	p.file("nats.nkey", c.NKey)
+	p.file("nats.tls_ca", c.TLSCA)
+	p.file("nats.tls_cert", c.TLSCert)
+	p.file("nats.tls_key", c.TLSKey)
+}
+
 // files checks that what both commands read is there.
 func (p *problems) files() {
 	c := p.c
@@ -226,17 +254,16 @@ func (p *problems) files() {
 		p.file("drafter", d.Table)
 	}
 	p.file("ort.library", c.ORT.Library)
-	p.file("nats.credentials", c.NATS.Credentials)
-	p.file("nats.tls_ca", c.NATS.TLSCA)
-	p.file("nats.tls_cert", c.NATS.TLSCert)
-	p.file("nats.tls_key", c.NATS.TLSKey)
-	if info, err := os.Stat(c.Out); err == nil {
+	p.credentials()
+	if info, err := os.Stat(c.Out); err == nil && !isURL(c.Out) {
 		p.must(info.IsDir(), "out", "%s is no folder; name another one with --out", c.Out)
 	}
 }
 
 func (p *problems) submitFiles() {
-	p.file("dataset", p.c.Dataset)
+	if !isURL(p.c.Dataset) && !ofHub(p.c.Dataset) {
+		p.file("dataset", p.c.Dataset)
+	}
 	text, err := p.c.TemplateText()
 	if err == nil {
 		_, err = template.New("template").Parse(text)
@@ -249,6 +276,9 @@ func (p *problems) submitFiles() {
 		p.first = usage
 	}
 }
+
+// isURL tells whether a place is in an object store. Which URLs there are is known to who opens them.
+func isURL(place string) bool { return strings.Contains(place, "://") }
 
 // file notes a problem unless path is empty or a file that can be opened.
 func (p *problems) file(key, path string) {
@@ -282,9 +312,12 @@ func regular(path string) error {
 	return nil
 }
 
-// model notes a problem unless path is empty, a folder or a .gguf file.
+// ofHub reports whether what is named is not a path but of the Hugging Face Hub.
+func ofHub(name string) bool { return strings.HasPrefix(name, "hf:") }
+
+// model notes a problem unless path is empty, a folder, a .gguf file or of the Hub.
 func (p *problems) model(key, path, remedy string) {
-	if path == "" || p.first != nil {
+	if path == "" || p.first != nil || ofHub(path) {
 		return
 	}
 	info, err := os.Stat(path)

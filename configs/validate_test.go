@@ -10,12 +10,16 @@ import (
 
 func TestExamples(t *testing.T) {
 	examples := map[string]func(*testing.T, string){
-		"demo.yaml":        submitExample,
-		"humaneval.yaml":   submitExample,
-		"xsum.yaml":        submitExample,
-		"xsum-greedy.yaml": submitExample,
-		"worker.yaml":      workerExample,
-		"cuda.yaml":        workerExample,
+		"demo.yaml":           submitExample,
+		"humaneval.yaml":      submitExample,
+		"humaneval-chat.yaml": submitExample,
+		"summaries.yaml":      submitExample,
+		"toyllm.yaml":         submitExample,
+		"translate.yaml":      submitExample,
+		"xsum.yaml":           submitExample,
+		"xsum-greedy.yaml":    submitExample,
+		"worker.yaml":         workerExample,
+		"cuda.yaml":           workerExample,
 	}
 	for _, file := range glob(t, "*.yaml") {
 		check, ok := examples[file]
@@ -75,6 +79,11 @@ func site(t *testing.T) string {
 	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for name, text := range map[string]string{"nkey.yaml": "nats: {nkey: no.nk}\n", "both.yaml": "nats: {credentials: rows.jsonl, nkey: rows.jsonl}\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, file := range []string{"rows.jsonl", "prompt.txt"} {
 		if err := os.WriteFile(file, []byte("Q: {{.q}}"), 0o600); err != nil {
 			t.Fatal(err)
@@ -88,7 +97,7 @@ func TestValidateSubmit(t *testing.T) {
 		name, args, want string // want is "" where all is well
 	}{
 		{"defaults", "--dataset rows.jsonl", ""},
-		{"no dataset", "", "dataset: want a dataset; name a file with --dataset (default)"},
+		{"no dataset", "", "dataset: want a dataset; name a file with --dataset"},
 		{"missing dataset", "--dataset no.parquet", "dataset: cannot read no.parquet: no such file or directory; name a file that is there (--dataset)"},
 		{"dataset is a folder", "--dataset other", "dataset: cannot read other: it is a folder; name a file that is there (--dataset)"},
 		{"dataset is a pipe", "--dataset pipe", "dataset: cannot read pipe: it is a pipe or a device, not a file; name a file that is there (--dataset)"},
@@ -97,7 +106,7 @@ func TestValidateSubmit(t *testing.T) {
 		{"missing target", "--dataset rows.jsonl --target no --draft other", "target: cannot read no: no such file or directory; name a model with --target (--target)"},
 		{"target is a file", "--dataset rows.jsonl --target rows.jsonl --draft other", "target: cannot read rows.jsonl: it is neither a folder nor a .gguf file; name a model with --target (--target)"},
 		{"missing draft", "--dataset rows.jsonl --target other --draft no", "draft: cannot read no: no such file or directory; name a model with --draft (--draft)"},
-		{"target alone", "--dataset rows.jsonl --target other", "draft: want a draft model for mode both; name its folder with --draft, or use --mode ars (default)"},
+		{"target alone", "--dataset rows.jsonl --target other", "draft: want a draft model for mode both; name its folder with --draft, or use --mode ars"},
 		{"target alone for ars", "--dataset rows.jsonl --target other --mode ars", ""},
 		{"out is a file", "--dataset rows.jsonl --out rows.jsonl", "out: rows.jsonl is no folder; name another one with --out (--out)"},
 		{"missing library", "--dataset rows.jsonl --ort-library no.so", "ort.library: cannot read no.so: no such file or directory; name a file that is there (--ort-library)"},
@@ -129,11 +138,14 @@ func TestValidateWorker(t *testing.T) {
 		name, args, want string
 	}{
 		{"defaults", "--nats nats://h", ""},
-		{"no server", "", "nats.url: want a NATS server; name it with --nats (default)"},
+		{"no server", "", "nats.url: want a NATS server; name it with --nats"},
 		{"target alone", "--nats nats://h --target other", ""},
-		{"draft alone", "--nats nats://h --draft other", "target: want a target model beside the draft; name its folder with --target (default)"},
+		{"draft alone", "--nats nats://h --draft other", "target: want a target model beside the draft; name its folder with --target"},
 		{"missing draft", "--nats nats://h --target other --draft no", "draft: cannot read no: no such file or directory; name a model with --draft (--draft)"},
 		{"device", "--nats nats://h --device cuda:x", `ort.device: want cpu, cuda, cuda:N or webgpu, got "cuda:x" (--device)`},
+		{"metrics", "--nats nats://h --metrics :9464", ""},
+		{"missing seed", "--nats nats://h --config nkey.yaml", "nats.nkey: cannot read no.nk: no such file or directory; name a file that is there (nkey.yaml:1)"},
+		{"two identities", "--nats nats://h --config both.yaml", "nats.nkey: want nats.credentials or nats.nkey, not both (both.yaml:1)"},
 		{"log level", "--nats nats://h --log-level loud", `log.level: want one of debug, info, warn, error, got "loud" (--log-level)`},
 	}
 	for _, test := range tests {
