@@ -51,6 +51,8 @@ builder qwen2 qwen2-builder-int4-cuda int4 cuda   # half precision around 4-bit 
 builder qwen2 qwen2-builder-fp16-dml fp16 dml     # position_ids beside GroupQueryAttention
 builder qwen3 qwen3-builder-webgpu fp32 webgpu    # queries and keys normalized inside it
 
+"$PYTHON_OPTIMUM" crossed.py "$work/crossed"
+
 # Refused by their graphs, of which the weights are no part.
 builder gemma2 refused/window fp32
 builder llama refused/pruned fp32 cpu prune_lm_head=true

@@ -318,6 +318,22 @@ def golden(name, definition, texts):
     write(HERE / "golden" / (name + ".jsonl.gz"), "\n".join(lines))
 
 
+def numbers():
+    """How the Rust tokenizers read numbers: pairs of what is written, and the shortest text of the float64 that they make of it."""
+    rng = random.Random(SEED)
+    written = [repr(score) for _, score in json.loads((HERE / "unigram.json").read_text())["model"]["vocab"]]
+    written += ["0", "-0.0", "1", "10", "0.1", "123456789012345678901234567890.5", "-18446744073709551615", "18446744073709551616.25"]
+    written += ["-0." + "0" * 30 + "123456789", "4.9e-324", "2.2250738585072011e-308", "1.7976931348623157e308", "1E5", "1.5e+10", "-1e-400"]
+    for _ in range(2000):
+        digits = "".join(rng.choices("0123456789", k=rng.randint(1, 25)))
+        exponent = "e%d" % rng.randint(-330, 250) if rng.random() < 0.5 else ""
+        written.append("-%d.%s%s" % (rng.randrange(10 ** rng.randint(1, 12)), digits, exponent))
+    vocabulary = ",".join('["t%d",%s]' % (i, text) for i, text in enumerate(written))
+    t = Tokenizer.from_str('{"version":"1.0","added_tokens":[],"model":{"type":"Unigram","unk_id":0,"byte_fallback":false,"vocab":[%s]}}' % vocabulary)
+    read = json.loads(t.to_str(), parse_float=str, parse_int=str)["model"]["vocab"]
+    write(HERE / "golden" / "numbers.json.gz", dump([[text, score] for text, (_, score) in zip(written, read, strict=True)]))
+
+
 def main():
     (HERE / "golden").mkdir(exist_ok=True)
     for old in (HERE / "golden").glob("*.gz"):
@@ -342,6 +358,7 @@ def main():
     demo = HERE.parent / "demo" / "target" / "tokenizer.json"
     if demo.exists():
         golden("demo", json.loads(demo.read_text()), texts)
+    numbers()
     files = [f for f in HERE.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
     print(len(listed), "variants,", (len(definitions) + demo.exists()) * TEXTS + len(listed) * VARIANT_TEXTS, "encodings,", sum(f.stat().st_size for f in files), "bytes")
 
