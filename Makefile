@@ -3,8 +3,9 @@
 GO      ?= go
 BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VULN    := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-.PHONY: all build ort ort-cuda demo report-demo test test-webgpu test-cuda test-arm64 race asan soak mutants lint check bench bench-peers bench-real clean
+.PHONY: all build ort ort-cuda demo report-demo test test-report test-webgpu test-cuda test-arm64 chaos mutate race asan soak mutants lint check bench bench-queue bench-peers bench-real bench-trim vuln bench-humaneval clean
 
 all: build
 
@@ -37,6 +38,11 @@ test: ort
 	$(GO) test ./...
 	@$(MAKE) --no-print-directory test-webgpu
 
+## test-report: the report, a sweep and the live page in headless Chromium (needs chromium, python3 and
+## bubblewrap); OUT=DIR keeps the pictures
+test-report: ort
+	$(GO) test -tags chromium ./cmd/internal/e2e -run TestChromium -count 1
+
 ## test-webgpu: the engine's conformance suite on WebGPU, in software where there is no GPU
 test-webgpu: ort
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'WebGPU|Mover' ./ort
@@ -50,6 +56,20 @@ test-arm64:
 	@for c in qemu-aarch64 aarch64-linux-gnu-gcc; do command -v $$c >/dev/null || \
 		{ echo "$$c is missing: apt-get install qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; exit 1; }; done
 	GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc $(GO) test -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' ./ort/kernels
+
+## chaos: the fault suite in full (minutes); its table goes to docs/reliability.md
+chaos: ort
+	$(GO) test ./cmd/internal/e2e -run Chaos -count 1 -timeout 20m -v -full -table $(CURDIR)/docs/reliability.md
+
+## mutate: 1,000 damaged models, 10,000 damaged datasets, tokenizers and configurations, and a minute of each fuzz target
+mutate: ort
+	MUTATIONS=1000 $(GO) test ./ort -run TestDamagedBundles -count 1 -timeout 30m
+	MUTATIONS=10000 $(GO) test ./pipeline/tokenize ./configs -run TestDamaged -count 1 -timeout 30m
+	MUTATIONS=10000 $(GO) test ./storage -run TestDamagedFiles -count 1 -timeout 60m
+	@for target in pipeline/tokenize:FuzzParse pipeline/tokenize:FuzzEncode configs:FuzzConfiguration ort/graph:FuzzParse \
+		ort/convert/gguf:FuzzParse ort/convert/safetensors:FuzzParse spec:FuzzParseNGram \
+		storage:FuzzJSONLines storage:FuzzDecodeShard storage:FuzzDetectFormat storage:FuzzJobFiles storage/bucket:FuzzPlaces; do \
+		echo "$$target"; $(GO) test ./$${target%%:*} -run '^$$' -fuzz "^$${target#*:}\$$" -fuzztime 1m -fuzzminimizetime 10x || exit 1; done
 
 ## race: the tests under the race detector
 race: ort
@@ -73,6 +93,7 @@ mutants:
 check:
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags chaos ./cmd/worker ./storage
 	$(GO) mod tidy -diff
 
 ## lint: golangci-lint, import arrows included
@@ -81,7 +102,11 @@ lint:
 
 ## bench: the ratios that draftmill promises, each measured within one run
 bench: ort
-	$(GO) test ./cmd/internal/bench -run '^$$' -bench . -benchtime 1x -timeout 30m
+	$(GO) test ./cmd/internal/bench -run '^$$' -bench . -skip "Queue|Submit|Scale" -benchtime 1x -timeout 30m
+
+## bench-queue: what queue and storage cost beside the models, a million prompts submitted, and 1,000 workers worked out
+bench-queue:
+	$(GO) test ./cmd/internal/bench -run '^$$' -bench 'Queue|Submit|Scale' -benchtime 1x -timeout 30m
 
 ## bench-peers: draftmill beside llama.cpp, onnxruntime-genai and transformers (see bench/README.md)
 bench-peers: ort
@@ -90,6 +115,18 @@ bench-peers: ort
 ## bench-real: the same on a real pair: TARGET=, DRAFT= folders of int4 models, GGUF_TARGET=, GGUF_DRAFT= their weights for llama.cpp
 bench-real: ort
 	sh bench/real.sh "$(TARGET)" "$(DRAFT)" "$(GGUF_TARGET)" "$(GGUF_DRAFT)"
+
+## bench-trim: SpS with a draft's whole head and with one of N tokens: TARGET=, DRAFT= (a Hugging Face folder or .gguf), DATASET=
+bench-trim: ort
+	sh bench/trim.sh "$(TARGET)" "$(DRAFT)" "$(DATASET)" $(N)
+
+## vuln: known vulnerabilities in what is called (needs vuln.go.dev, or VULNDB= the URL of a copy)
+vuln:
+	$(GO) run $(VULN) $(if $(VULNDB),-db $(VULNDB)) ./...
+
+## bench-humaneval: pass@1 and mean token time on HumanEval: DATA= its Parquet file, TARGET=, DRAFT=; WHAT=quality, speed or figure
+bench-humaneval: ort
+	sh bench/humaneval.sh "$(or $(WHAT),quality)" "$(DATA)" "$(TARGET)" "$(DRAFT)"
 
 clean:
 	rm -rf $(BIN) out

@@ -27,6 +27,12 @@ check capped --temperature 0.9 --rule capped:0.5
 check greedy --temperature 0 --presence-penalty 0.3
 check lenient-greedy --temperature 0 --rule lenient:0.5
 
+# A draft whose head scores a part of the vocabulary.
+pair=ort/convert/testdata/llama
+bin/submit ngram --order 1 --dataset testdata/demo/minieval.parquet --target "$pair" --output "$tmp/own.ngram" >/dev/null
+bin/submit import "$pair" "$tmp/trimmed" --trim-vocab 100:"$tmp/own.ngram" >/dev/null
+check trimmed --target "$pair" --draft "$tmp/trimmed" --template '{{.task_id}}' --temperature 0.9
+
 # A verifier that says yes to everything is none.
 printf x >>"$(ls "$tmp"/out/coupled/loops/mode=sps/*.parquet | head -1)"
 if "$tmp/venv/bin/python" docs/verify.py "$tmp/out/coupled" 2>/dev/null; then
