@@ -18,6 +18,23 @@ func turns(t *testing.T, s *Server, turn time.Duration) *Queue {
 	return q
 }
 
+// queue publishes keys and waits until the consumers know of them, a little later than we.
+func queue(t *testing.T, q *Queue, keys ...string) {
+	t.Helper()
+	publish(t, q, true, keys...)
+	eventually(t, "consumers that know of what is queued", func() bool {
+		jobs, err := q.Jobs(t.Context(), "")
+		check(t, err)
+		known := 0
+		for _, j := range jobs {
+			known += j.Queued
+		}
+		info, err := q.shards.Info(t.Context())
+		check(t, err)
+		return known == int(info.State.Msgs)
+	})
+}
+
 // drain takes and acknowledges n shards and returns the first letters of their jobs.
 func drain(t *testing.T, s *Source, n int) string {
 	t.Helper()
@@ -38,14 +55,14 @@ func TestJobsTakeTurns(t *testing.T) {
 	t.Parallel()
 	q := turns(t, embed(t, t.TempDir(), EmbedOptions{}), 1)
 	for i := range 20 {
-		publish(t, q, true, fmt.Sprintf("a/run/ars/%d", i))
+		queue(t, q, fmt.Sprintf("a/run/ars/%d", i))
 	}
 	s := source(t, q)
 	if got := drain(t, s, 3); got != "aaa" {
 		t.Errorf("one job alone: %s", got)
 	}
 	for i := range 3 {
-		publish(t, q, true, fmt.Sprintf("b/run/ars/%d", i), fmt.Sprintf("c/run/ars/%d", i))
+		queue(t, q, fmt.Sprintf("b/run/ars/%d", i), fmt.Sprintf("c/run/ars/%d", i))
 	}
 	got := drain(t, s, 12)
 	if first := got[:9]; strings.Count(first, "a") != 3 || strings.Count(first, "b") != 3 || strings.Count(first, "c") != 3 || got[9:] != "aaa" {
@@ -59,7 +76,7 @@ func TestATurnLasts(t *testing.T) {
 	t.Parallel()
 	q := turns(t, embed(t, t.TempDir(), EmbedOptions{}), time.Hour)
 	for i := range 3 {
-		publish(t, q, true, fmt.Sprintf("a/run/ars/%d", i), fmt.Sprintf("b/run/ars/%d", i))
+		queue(t, q, fmt.Sprintf("a/run/ars/%d", i), fmt.Sprintf("b/run/ars/%d", i))
 	}
 	if got := drain(t, source(t, q), 6); got != "aaabbb" {
 		t.Errorf("%s", got)
@@ -73,14 +90,14 @@ func TestPriorities(t *testing.T) {
 	q := turns(t, server, 1)
 	check(t, q.Prioritize(t.Context(), "z/run", -1))
 	for i := range 4 {
-		publish(t, q, true, fmt.Sprintf("z/run/ars/%d", i), fmt.Sprintf("a/run/ars/%d", i), fmt.Sprintf("b/run/ars/%d", i))
+		queue(t, q, fmt.Sprintf("z/run/ars/%d", i), fmt.Sprintf("a/run/ars/%d", i), fmt.Sprintf("b/run/ars/%d", i))
 	}
 	s := source(t, q)
 	if got := drain(t, s, 2); got != "ab" {
 		t.Errorf("two equals: %s", got)
 	}
 	check(t, q.Prioritize(t.Context(), "c/run", 5))
-	publish(t, q, true, "c/run/ars/0", "c/run/ars/1")
+	queue(t, q, "c/run/ars/0", "c/run/ars/1")
 	if got := drain(t, s, 2); got != "cc" {
 		t.Errorf("an urgent job: %s", got)
 	}
@@ -98,7 +115,7 @@ func TestPriorities(t *testing.T) {
 	}
 	// Another submitter, or a retry, leaves it as it is.
 	other := turns(t, server, 1)
-	publish(t, other, true, "z/run/ars/9")
+	queue(t, other, "z/run/ars/9")
 	jobs, err := q.Jobs(t.Context(), "z")
 	check(t, err)
 	if len(jobs) != 1 || jobs[0].Priority != 1 {
