@@ -68,7 +68,7 @@ mutate: ort
 	MUTATIONS=10000 $(GO) test ./storage -run TestDamagedFiles -count 1 -timeout 60m
 	@for target in pipeline/tokenize:FuzzParse pipeline/tokenize:FuzzEncode configs:FuzzConfiguration ort/graph:FuzzParse \
 		ort/convert/gguf:FuzzParse ort/convert/safetensors:FuzzParse spec:FuzzParseNGram \
-		storage:FuzzJSONLines storage:FuzzDecodeShard storage:FuzzDetectFormat storage:FuzzJobFiles storage/bucket:FuzzPlaces; do \
+		storage:FuzzJSONLines storage:FuzzDecodeShard storage:FuzzSealedShard storage:FuzzDetectFormat storage:FuzzJobFiles storage/bucket:FuzzPlaces; do \
 		echo "$$target"; $(GO) test ./$${target%%:*} -run '^$$' -fuzz "^$${target#*:}\$$" -fuzztime 1m -fuzzminimizetime 10x || exit 1; done
 
 ## race: the tests under the race detector

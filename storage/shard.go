@@ -98,7 +98,8 @@ func EncodeShard(s Shard) ([]byte, error) {
 
 // DecodeShard is EncodeShard's inverse. The result shares no memory with
 // data. Bytes that are not exactly what EncodeShard made give an error that
-// wraps ErrShard: the checksum is verified before Arrow sees anything.
+// wraps ErrShard: the checksum, and then every size that the stream announces,
+// are verified before Arrow sees anything.
 func DecodeShard(data []byte) (s Shard, err error) {
 	fail := func(format string, args ...any) (Shard, error) {
 		return Shard{}, fmt.Errorf("decode shard: %w: %s", ErrShard, fmt.Sprintf(format, args...))
@@ -110,20 +111,21 @@ func DecodeShard(data []byte) (s Shard, err error) {
 	if sum := sha256.Sum256(data[:n]); !bytes.Equal(sum[:], data[n:n+sha256.Size]) {
 		return fail("its checksum is wrong")
 	}
-	// From here on only a wrong encoder can fail. Most of what Arrow does with
-	// its bytes is a panic, which must not end a worker.
+	// From here on only a wrong encoder can fail, or somebody who means harm.
+	// Most of what Arrow does with such bytes is a panic, which must not end a
+	// worker; what is worse, the checks of sealed.go refuse.
 	defer func() {
 		if p := recover(); p != nil {
-			s, err = fail("arrow: %v", p)
+			s, err = fail("%v", p)
 		}
 	}()
-	r, err := ipc.NewReader(bytes.NewReader(data[:n]), ipc.WithAllocator(allocator))
+	schema, batches, err := nextMessage(data[:n])
+	if err == nil {
+		s.Meta, err = schemaMeta(schema)
+	}
 	if err != nil {
 		return fail("%v", err)
 	}
-	defer r.Release()
-	md := r.Schema().Metadata()
-	s.Meta = md.ToMap()
 	version, err := strconv.Atoi(s.Meta[metaFormat])
 	switch {
 	case err != nil || version < 1:
@@ -136,6 +138,17 @@ func DecodeShard(data []byte) (s Shard, err error) {
 	}
 	delete(s.Meta, metaFormat)
 	delete(s.Meta, metaShard)
+	if err = checkSchema(schema.header); err == nil {
+		err = checkBatches(batches)
+	}
+	if err != nil {
+		return fail("%v", err)
+	}
+	r, err := ipc.NewReader(bytes.NewReader(data[:n]), ipc.WithAllocator(allocator))
+	if err != nil {
+		return fail("%v", err)
+	}
+	defer r.Release()
 	if !r.Schema().Equal(arrow.NewSchema(shardFields, nil)) {
 		return fail("its columns are %v", r.Schema().Fields())
 	}
