@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	"github.com/draftmill/draftmill/spec"
@@ -56,16 +57,25 @@ func (s *nestedDrafter) draw(d *proposal) error {
 	n := len(d.tokens) - k
 	have := n - d.start
 	q := d.p[have : have+k+1]
-	row := func(t int) []float32 { return s.cache.row(t - k - 1) }
-	for t := range q {
-		if err := d.standardize(row(t), d.tokens[:n+t], &q[t]); err != nil {
+	row := func(t int) []float32 { return s.cache.row(t - len(s.drafted) - 1) }
+	ends := false // no token may come behind the first k, see modelDrafter.draw
+	for t := 0; t <= k; t++ {
+		err := d.standardize(row(t), d.tokens[:n+t], &q[t])
+		if ends = errors.Is(err, spec.ErrNoMass); ends {
+			k = t
+			_, err = spec.Uniform{Vocab: len(row(t))}.Law(nil, nil, &q[t]) // for a token that is left out
+		}
+		if err != nil {
 			return rowError{err}
 		}
 	}
-	if err := spec.Verify(d.rule.Inner(), s.drafted, s.p[:k], q, &s.coins, n, &s.out); err != nil {
+	if err := spec.Verify(d.rule.Inner(), s.drafted[:k], s.p[:k], q[:k+1], &s.coins, n, &s.out); err != nil {
 		return rowError{err}
 	}
-	d.tokens = append(d.tokens[:n+s.out.Accepted], s.out.Token)
+	d.tokens = d.tokens[:n+s.out.Accepted]
+	if !ends || s.out.Kind == spec.Recovered {
+		d.tokens = append(d.tokens, s.out.Token)
+	}
 	for t, x := range d.tokens[n:] {
 		d.least = min(d.least, q[t].Prob(x))
 		d.sure(row(t), x)

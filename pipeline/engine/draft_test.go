@@ -70,6 +70,7 @@ type trial struct {
 	settings     Settings
 	prompt       []int32
 	model        bool
+	mute         func(prefix []int32) bool // where the draft model has no token to propose; may be nil
 	law          func(testing.TB, int) spec.Drafter
 	policy       func() spec.Policy // nil: the settings'
 	eos          []int32
@@ -82,6 +83,15 @@ func (c trial) lawOf(t *testing.T) map[string]float64 {
 	t.Helper()
 	tok, _ := enginetest.Letters(t, "ab")
 	q, p := remembered(enginetest.Hashed(c.vocab, 5)), remembered(enginetest.Hashed(c.vocab, 6))
+	if says := p; c.mute != nil {
+		none := slices.Repeat([]float32{float32(math.Inf(-1))}, c.vocab)
+		p = func(prefix []int32) []float32 {
+			if c.mute(prefix) {
+				return none
+			}
+			return says(prefix)
+		}
+	}
 	var law spec.Drafter
 	if c.law != nil {
 		law = c.law(t, c.vocab)
@@ -240,6 +250,33 @@ func TestDraftersUnderOtherSettings(t *testing.T) {
 				}
 				sameLaw(t, x.lawOf(t), x.want(t))
 			})
+		}
+	}
+}
+
+// TestDraftModelWithNothingToPropose: where none of a trimmed draft model's tokens
+// may come next, nothing more is drafted, nested or not, and the law stands.
+func TestDraftModelWithNothingToPropose(t *testing.T) {
+	last := func(prefix []int32) int32 { return prefix[len(prefix)-1] }
+	for where, mute := range map[string]func([]int32) bool{
+		"everywhere": func([]int32) bool { return true },
+		"behind 1":   func(prefix []int32) bool { return last(prefix) == 1 },
+		"later on":   func(prefix []int32) bool { return len(prefix) > 4 },
+	} {
+		for _, d := range drafters {
+			for _, temperature := range []float64{0, 0.8} {
+				if !d.model {
+					continue
+				}
+				t.Run(fmt.Sprint(where, "/", d.name, "/", temperature), func(t *testing.T) {
+					t.Parallel()
+					x := trial{
+						vocab: 2, limit: 3, prompt: []int32{0, 1, 0}, model: true, mute: mute, law: d.law,
+						settings: Settings{K: 3, Sampling: spec.Sampling{Temperature: temperature}},
+					}
+					sameLaw(t, x.lawOf(t), x.want(t))
+				})
+			}
 		}
 	}
 }
