@@ -2,11 +2,12 @@
 # Table 1 of Chen et al. 2023 on HumanEval, with a pair of your own:
 #
 #   sh bench/humaneval.sh quality humaneval.parquet TARGET DRAFT   # pass@1 of every mode, many sequences at a time
-#   sh bench/humaneval.sh speed   humaneval.parquet TARGET DRAFT   # mean token time, one sequence at a time
+#   sh bench/humaneval.sh speed   humaneval.parquet TARGET DRAFT   # time per token, one sequence at a time
 #   sh bench/humaneval.sh figure  humaneval.parquet TARGET DRAFT   # Figure 1: K = 0 to 8
 #
 # Quality and speed are two runs, because many sequences together are the fast
 # way to many completions, and one sequence at a time is what the paper times.
+# What is compared in speed takes turns on one queue, four problems at a time.
 # Interrupted, the same command does what is missing. Results are jobs below
 # out/; CHAT=1 puts every problem through the target's chat template (their names
 # end in -chat). N samples a problem where tokens are drawn (default 5), LANES
@@ -26,6 +27,13 @@ job() { # job NAME FLAGS...
 	echo "== $name"
 	bin/submit --config $config --dataset "$data" --target "$target" --draft "$draft" --job "$name" "$@"
 }
+sweep() { # sweep NAME FLAGS...
+	name=$1$suffix
+	shift
+	echo "== $name"
+	bin/submit sweep --config $config --dataset "$data" --target "$target" --draft "$draft" --job "$name" \
+		--limit "${LIMIT:-40}" --lanes 1 "$@"
+}
 greedy="--temperature 0 --top-p 1"
 
 case $what in
@@ -40,17 +48,12 @@ quality)
 	bin/submit report he-nucleus$suffix he-nucleus-auto$suffix
 	;;
 speed)
-	limit="--limit ${LIMIT:-40} --lanes 1"
-	job he-greedy-1 $greedy $limit --mode both
-	job he-greedy-1-auto $greedy $limit --mode sps --lookahead auto
-	job he-nucleus-1 $limit --mode both
-	job he-nucleus-1-auto $limit --mode sps --lookahead auto
-	bin/submit report he-greedy-1$suffix he-greedy-1-auto$suffix
-	bin/submit report he-nucleus-1$suffix he-nucleus-1-auto$suffix
+	sweep he-greedy-1 --k 0,4,auto $greedy
+	sweep he-nucleus-1 --k 0,4,auto
+	for j in he-greedy-1 he-nucleus-1; do bin/submit report $j$suffix-k0 $j$suffix-k4 $j$suffix-kauto; done
 	;;
 figure)
-	bin/submit sweep --k 0..8 --config $config --dataset "$data" --target "$target" --draft "$draft" --job he-k$suffix \
-		--limit "${LIMIT:-40}" --html out/he-k$suffix.html --plots out/he-k$suffix-plots
+	sweep he-figure --k 0..8,auto --html out/he-figure$suffix.html --plots out/he-figure$suffix-plots
 	;;
 *) echo "humaneval.sh: quality, speed or figure, not $what" >&2; exit 2 ;;
 esac

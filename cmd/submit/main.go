@@ -42,7 +42,7 @@ same command again, after any interruption, decodes only what is missing.`,
 			if err := app.CheckPlaces(cfg); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return run(cmd.Context(), cfg, nil, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	configs.SubmitFlags(cmd.Flags())

@@ -29,8 +29,9 @@ import (
 var errInterrupted = errors.New("interrupted; what is committed is kept: run the same command again to decode the rest")
 
 // run submits the job that cfg describes and, unless it is detached, sees it
-// through.
-func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (err error) {
+// through. Where a server is given, its queue is used in place of the
+// configuration's, and it has its workers already.
+func run(parent context.Context, cfg configs.Config, server *queue.Server, stdout, stderr io.Writer) (err error) {
 	ctx, drain, stop := app.Signals(parent, cfg.DrainTimeout)
 	defer stop()
 	log := app.Logger(cfg.Log, stderr)
@@ -100,7 +101,7 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 	}
 	if !folder.Done() {
 		s := &submission{
-			cfg: cfg, dataset: located.Path, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
+			cfg: cfg, server: server, dataset: located.Path, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
 			scope: job.Name + "/" + pipeline.Run(spec, place.Out),
 		}
 		if err := s.run(ctx, drain, dataset); err != nil {
@@ -115,8 +116,8 @@ func run(parent context.Context, cfg configs.Config, stdout, stderr io.Writer) (
 			return err
 		}
 	}
-	if cfg.NATS.StoreDir == "" { // left behind if submit was killed after the job's end
-		dir, err := queueDir(folder)
+	if cfg.NATS.StoreDir == "" && server == nil { // left behind if submit was killed after the job's end
+		dir, err := queueDir(bucket.Join(folder.Dir(), "_queue"))
 		if err == nil {
 			err = os.RemoveAll(dir)
 		}
@@ -140,24 +141,30 @@ func note(folder *storage.Job, dataset string, place pipeline.Place) error {
 	return folder.NotePlace(storage.Place{Dataset: path, Target: place.Target, Draft: place.Draft, Table: place.Table})
 }
 
-// queueDir is where a job's embedded queue lies: in the job's folder, or, where
-// that is in an object store, in the user's cache.
-func queueDir(folder *storage.Job) (string, error) {
-	if !bucket.IsURL(folder.Dir()) {
-		return filepath.Join(folder.Dir(), "_queue"), nil
+// syncInterval is how often the embedded queue's writes reach the disk. What a
+// power cut takes from it the next submit puts there again: the job's folder says
+// what is done.
+const syncInterval = time.Second
+
+// queueDir is the folder of an embedded queue that belongs at this place: there,
+// or, where that is in an object store, in the user's cache.
+func queueDir(place string) (string, error) {
+	if !bucket.IsURL(place) {
+		return place, nil
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find a place for the queue: %w; name a folder with nats.store_dir", err)
 	}
-	sum := sha256.Sum256([]byte(folder.Dir()))
-	return filepath.Join(cache, "draftmill", "queues", folder.Name()+"-"+hex.EncodeToString(sum[:6])), nil
+	sum := sha256.Sum256([]byte(place))
+	return filepath.Join(cache, "draftmill", "queues", hex.EncodeToString(sum[:8])), nil
 }
 
 // submission is one run of a job that is not done yet.
 type submission struct {
 	cfg     configs.Config
-	dataset string // path
+	server  *queue.Server // shared with other jobs, or nil
+	dataset string        // path
 	job     *pipeline.Job
 	place   pipeline.Place
 	folder  *storage.Job
@@ -358,8 +365,12 @@ func openDataset(cfg configs.Config, path string) (*storage.Dataset, error) {
 // connect reaches the queue of the configuration, or starts one in the job's
 // folder. shut is called once, at the end.
 func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() error, err error) {
-	if s.cfg.NATS.URL != "" {
-		q, err := queue.Connect(ctx, s.cfg.NATS.URL, app.QueueOptions(s.cfg.NATS, s.log))
+	if s.server != nil || s.cfg.NATS.URL != "" {
+		if s.server != nil {
+			q, err = s.server.Connect(ctx, app.QueueOptions(s.cfg.NATS, s.log))
+		} else {
+			q, err = queue.Connect(ctx, s.cfg.NATS.URL, app.QueueOptions(s.cfg.NATS, s.log))
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -367,12 +378,11 @@ func (s *submission) connect(ctx context.Context) (q *queue.Queue, shut func() e
 	}
 	dir := s.cfg.NATS.StoreDir
 	if dir == "" {
-		if dir, err = queueDir(s.folder); err != nil {
+		if dir, err = queueDir(bucket.Join(s.folder.Dir(), "_queue")); err != nil {
 			return nil, nil, err
 		}
 	}
-	// What a power cut takes from this queue the next submit puts there again: the job's folder says what is done.
-	server, err := queue.Embed(dir, queue.EmbedOptions{Logger: s.log, SyncInterval: time.Second})
+	server, err := queue.Embed(dir, queue.EmbedOptions{Logger: s.log, SyncInterval: syncInterval})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -412,17 +422,14 @@ func (s *submission) watch(ctx context.Context, q *queue.Queue, board *board, ti
 	return nil
 }
 
-// workers starts the in-process workers, when the queue is the embedded one.
-// finish ends them and waits; failed carries the error of one that cannot go
-// on. The models are loaded first, so that one that does not load is this
+// workers starts the in-process workers of a job that has the embedded queue for
+// itself. The models are loaded first, so that one that does not load is this
 // command's error and not a shard's.
 func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish func() error, failed <-chan error, err error) {
-	workers := max(s.cfg.Workers, len(s.cfg.ORT.Devices()))
-	failures := make(chan error, workers)
-	if s.cfg.NATS.URL != "" {
-		return func() error { return nil }, failures, nil
+	if s.server != nil || s.cfg.NATS.URL != "" {
+		return func() error { return nil }, nil, nil
 	}
-	for n := range workers {
+	for n := range workers(s.cfg) {
 		for _, m := range s.job.Modes {
 			_, release, err := s.models.Open(pipeline.Place{}, n)(ctx, s.job, s.place, m)
 			if err != nil {
@@ -431,16 +438,27 @@ func (s *submission) workers(ctx, drain context.Context, q *queue.Queue) (finish
 			release()
 		}
 	}
+	return startWorkers(ctx, drain, q, s.models, s.cfg, s.log)
+}
+
+// workers is how many decode in this process.
+func workers(cfg configs.Config) int { return max(cfg.Workers, len(cfg.ORT.Devices())) }
+
+// startWorkers starts workers in this process. finish ends them and waits; failed
+// carries the error of one that cannot go on.
+func startWorkers(ctx, drain context.Context, q *queue.Queue, models *app.Models, cfg configs.Config, log *slog.Logger) (finish func() error, failed <-chan error, err error) {
+	count := workers(cfg)
+	failures := make(chan error, count)
 	drain, stop := context.WithCancel(drain)
 	var running sync.WaitGroup
-	for n := range workers {
+	for n := range count {
 		source, err := q.Source(ctx)
 		if err != nil {
 			stop()
 			running.Wait()
 			return nil, nil, err
 		}
-		w := app.NewWorker(app.WorkerName(n), source, s.models.Open(pipeline.Place{}, n), s.models.Check, q, s.cfg, s.log)
+		w := app.NewWorker(app.WorkerName(n), source, models.Open(pipeline.Place{}, n), models.Check, q, cfg, log)
 		running.Go(func() {
 			if err := errors.Join(w.Run(ctx, drain), source.Close()); err != nil && ctx.Err() == nil {
 				failures <- err

@@ -38,16 +38,17 @@ func sweepCommand() *cobra.Command {
 		Use:   "sweep --k 0..8 --dataset FILE [flags]",
 		Short: "run a job at several lookaheads and find the best",
 		Long: `sweep makes Figure 1 of Chen et al. 2023: it runs one job for every lookahead K, 0 being autoregressive sampling, and for
-every temperature, draft, drafter and rule that are given. They are ordinary
-jobs, NAME-k0, NAME-k1 and so on, on the same queue: interrupted, the same command
-does what is missing. It prints, by K, the time for 128 tokens, tokens per loop over K + 1,
+every temperature, draft, drafter and rule that are given; "auto" among the
+lookaheads is one that is chosen from loop to loop. They are ordinary
+jobs, NAME-k0, NAME-k1 and so on, on one queue, where they take turns shard by
+shard, so that a machine whose speed changes does so for all of them. Interrupted,
+the same command does what is missing. It prints, by K, the time for 128 tokens, tokens per loop over K + 1,
 and the time of a loop with its slope, theory beside them, and the best K with
-its interval, which is over sequences: what the machine did besides, while one of
-the jobs ran, is not in it. Of several sweeps a table at the end has alpha, the
+its interval over sequences. Of several sweeps a table at the end has alpha, the
 measured speed-up and the predicted one for each, as Tables 3 to 5 of Leviathan et
 al. 2022 do. All other settings are those of submit.`,
 		Example: `  submit sweep --k 0..8 --config configs/demo.yaml --html sweep.html
-  submit sweep --k 0,2,4,8 --temperature 0,0.8 --dataset humaneval.parquet \
+  submit sweep --k 0,2,4,8,auto --temperature 0,0.8 --dataset humaneval.parquet \
       --target models/target --draft models/draft
   submit sweep --k 0,4 --temperature 0,1 --drafter model,lookup,uniform \
       --config configs/demo.yaml
@@ -64,7 +65,7 @@ al. 2022 do. All other settings are those of submit.`,
 			f.AddFlag(flag)
 		}
 	})
-	f.StringVar(&s.ks, "k", "0..8", "lookaheads `LIST`: a range such as 0..8, or numbers with commas")
+	f.StringVar(&s.ks, "k", "0..8", "lookaheads `LIST`: a range such as 0..8, or numbers with commas; auto may be among them")
 	f.Float64SliceVar(&s.temperatures, "temperature", nil, "temperatures `LIST`, with commas; 0 is greedy (default: the configuration's)")
 	f.StringSliceVar(&s.drafts, "draft", nil, "draft model `DIRS`, with commas (default: the configuration's)")
 	f.StringSliceVar(&s.drafters, "drafter", nil, "drafters `LIST`, with commas: model, lookup and the like (default: the configuration's)")
@@ -131,35 +132,37 @@ func (s *sweeping) run(cmd *cobra.Command) error {
 		return err
 	}
 	grids := s.grids()
-	var asJSON, detached bool
+	var jobs []configs.Config // of the grids, one after the other
 	for i := range grids {
-		g := &grids[i]
 		for _, k := range ks {
-			cfg, err := s.point(cmd.Flags(), k, g)
+			cfg, err := s.point(cmd.Flags(), k, &grids[i])
 			if err != nil {
 				return err
 			}
-			asJSON, detached = cfg.JSON, cfg.Detach
-			if err := run(cmd.Context(), cfg, io.Discard, cmd.ErrOrStderr()); err != nil {
-				return err
-			}
-			job, err := storage.OpenJob(bucket.Join(cfg.Out, cfg.Job))
-			if err != nil {
-				return err
-			}
-			g.jobs = append(g.jobs, job)
+			jobs = append(jobs, cfg)
 		}
 	}
-	if detached {
+	if err := inTurns(cmd.Context(), jobs, cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	if jobs[0].Detach {
 		fmt.Fprintln(cmd.ErrOrStderr(), "run the same command without --detach to wait for the jobs and to see the sweep")
 		return nil
 	}
-	return s.show(grids, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	for i, cfg := range jobs {
+		job, err := storage.OpenJob(bucket.Join(cfg.Out, cfg.Job))
+		if err != nil {
+			return err
+		}
+		g := &grids[i/len(ks)]
+		g.jobs = append(g.jobs, job)
+	}
+	return s.show(grids, jobs[0].JSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
 // point is the configuration of one job of the sweep. The autoregressive one of a
 // temperature is the same whatever drafts and by whichever rule.
-func (s *sweeping) point(given *pflag.FlagSet, k int, g *grid) (configs.Config, error) {
+func (s *sweeping) point(given *pflag.FlagSet, k lookahead, g *grid) (configs.Config, error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	configs.SubmitFlags(fs)
 	var failed error
@@ -180,19 +183,22 @@ func (s *sweeping) point(given *pflag.FlagSet, k int, g *grid) (configs.Config, 
 		}
 		set(flag.Name, flag.Value.String())
 	})
+	suffix := g.suffix
 	set("mode", configs.ModeSpS)
-	set("k", strconv.Itoa(k))
-	if k == 0 {
+	switch k {
+	case none:
+		suffix = g.base
 		set("mode", configs.ModeArS)
 		set("k", "1") // of no consequence where nothing is drafted
-	}
-	set("lookahead", configs.LookaheadFixed)
-	suffix := g.suffix
-	if k == 0 {
-		suffix = g.base
+		set("lookahead", configs.LookaheadFixed)
+	case auto:
+		set("lookahead", configs.LookaheadAuto)
+	default:
+		set("k", k.String())
+		set("lookahead", configs.LookaheadFixed)
 	}
 	for _, v := range g.settings {
-		if k > 0 || v.flag == "temperature" {
+		if k != none || v.flag == "temperature" {
 			set(v.flag, v.value)
 		}
 	}
@@ -206,7 +212,7 @@ func (s *sweeping) point(given *pflag.FlagSet, k int, g *grid) (configs.Config, 
 	if cfg.Job == "" {
 		cfg.Job = "sweep"
 	}
-	cfg.Job += fmt.Sprintf("%s-k%d", suffix, k)
+	cfg.Job += fmt.Sprintf("%s-k%s", suffix, k)
 	if err := cfg.ValidateSubmit(); err != nil {
 		return cfg, err
 	}
@@ -273,31 +279,49 @@ func (s *sweeping) show(grids []grid, asJSON bool, stdout, stderr io.Writer) err
 	return report.SweepTable(stdout, lines)
 }
 
-// lookaheads reads "0..8" or "0,2,4".
-func lookaheads(text string) ([]int, error) {
-	var ks []int
+// lookahead is a number of drafted tokens, or one of those below.
+type lookahead int
+
+const (
+	none lookahead = 0                // autoregressive sampling
+	auto lookahead = configs.MaxK + 1 // chosen from loop to loop; behind all others
+)
+
+func (k lookahead) String() string {
+	if k == auto {
+		return configs.LookaheadAuto
+	}
+	return strconv.Itoa(int(k))
+}
+
+// lookaheads reads "0..8" or "0,2,4,auto".
+func lookaheads(text string) ([]lookahead, error) {
+	var ks []lookahead
 	bad := func() error {
-		return configs.Usagef("--k: want a range such as 0..8, or numbers with commas, each 0 to %d, got %q", configs.MaxK, text)
+		return configs.Usagef("--k: want a range such as 0..8, or numbers with commas, each 0 to %d, and auto, two in all, got %q", configs.MaxK, text)
 	}
 	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == configs.LookaheadAuto {
+			ks = append(ks, auto)
+			continue
+		}
 		from, to, isRange := strings.Cut(part, "..")
 		if !isRange {
 			to = from
 		}
-		a, err1 := strconv.Atoi(strings.TrimSpace(from))
-		b, err2 := strconv.Atoi(strings.TrimSpace(to))
+		a, err1 := strconv.Atoi(from)
+		b, err2 := strconv.Atoi(to)
 		if err1 != nil || err2 != nil || a < 0 || a > b || b > configs.MaxK {
 			return nil, bad()
 		}
 		for k := a; k <= b; k++ {
-			if !slices.Contains(ks, k) {
-				ks = append(ks, k)
-			}
+			ks = append(ks, lookahead(k))
 		}
 	}
-	if len(ks) < 2 {
+	slices.Sort(ks)
+	if ks = slices.Compact(ks); len(ks) < 2 {
 		return nil, bad()
 	}
-	slices.Sort(ks)
 	return ks, nil
 }

@@ -8,12 +8,12 @@ import (
 )
 
 func TestLookaheads(t *testing.T) {
-	for text, want := range map[string][]int{"0..3": {0, 1, 2, 3}, "4,0,2": {0, 2, 4}, "0,2..4,3": {0, 2, 3, 4}} {
+	for text, want := range map[string][]lookahead{"0..3": {0, 1, 2, 3}, "4,0,2": {0, 2, 4}, "0,2..4,3": {0, 2, 3, 4}, "auto, 4": {4, auto}, "0,auto,auto": {0, auto}} {
 		if got, err := lookaheads(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "4", "3..1", "-1..2", "0..99", "a,b", "1.."} {
+	for _, text := range []string{"", "4", "3..1", "-1..2", "0..99", "a,b", "1..", "auto", "4,4", "0..auto"} {
 		if got, err := lookaheads(text); err == nil {
 			t.Errorf("%q gave %v", text, got)
 		}
@@ -53,15 +53,16 @@ func TestPointsOfASweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s sweeping
-	for k, mode := range map[int]string{0: configs.ModeArS, 2: configs.ModeSpS} {
+	for k, mode := range map[lookahead]string{0: configs.ModeArS, 2: configs.ModeSpS, auto: configs.ModeSpS} {
 		cfg, err := s.point(cmd.Flags(), k, &grid{suffix: "-t0_5", base: "-t0_5", settings: []setting{{"temperature", "0.5"}, {"draft", demo + "draft"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cfg.Mode != mode || cfg.Sampling.Temperature != 0.5 || cfg.Sampling.N != 3 || !slices.Equal(cfg.Sampling.Stop, []string{"a,b", "c"}) || cfg.Draft != map[int]string{2: demo + "draft"}[k] {
+		if cfg.Mode != mode || cfg.Sampling.Temperature != 0.5 || cfg.Sampling.N != 3 || !slices.Equal(cfg.Sampling.Stop, []string{"a,b", "c"}) || cfg.Draft != map[lookahead]string{2: demo + "draft", auto: demo + "draft"}[k] ||
+			(cfg.Lookahead == configs.LookaheadAuto) != (k == auto) {
 			t.Errorf("%+v", cfg)
 		}
-		if want := map[int]string{0: "s-t0_5-k0", 2: "s-t0_5-k2"}[k]; cfg.Job != want {
+		if want := map[lookahead]string{0: "s-t0_5-k0", 2: "s-t0_5-k2", auto: "s-t0_5-kauto"}[k]; cfg.Job != want {
 			t.Errorf("job %s, want %s", cfg.Job, want)
 		}
 	}

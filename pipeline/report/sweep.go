@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/draftmill/draftmill/pipeline/eval"
+	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/theory"
 	"github.com/draftmill/draftmill/storage"
 )
@@ -21,6 +22,7 @@ const sweepTokens = 128
 // Sweep is the same work at several lookaheads: Figure 1 of Chen et al.
 type Sweep struct {
 	Points    []SweepPoint `json:"points"`               // by ascending K
+	Auto      *SweepPoint  `json:"auto,omitempty"`       // the lookahead is chosen from loop to loop; K is none
 	Slope     float64      `json:"loop_ms_per_token"`    // of the loop's time over K, least squares
 	SlopeSE   float64      `json:"loop_ms_per_token_se"` // its standard error; 0 where two points leave none
 	Intercept float64      `json:"loop_ms_at_zero"`
@@ -40,7 +42,7 @@ type SweepPoint struct {
 	SecondsDev    float64  `json:"seconds_128_dev"` // standard deviation over sequences
 	TokenMS       float64  `json:"mean_token_ms"`
 	TokensPerLoop float64  `json:"tokens_per_loop"`
-	Efficiency    float64  `json:"efficiency"` // tokens per loop / (K + 1)
+	Efficiency    float64  `json:"efficiency,omitempty"` // tokens per loop / (K + 1)
 	LoopMS        float64  `json:"loop_ms"`
 	Speedup       *float64 `json:"speedup,omitempty"` // over K = 0
 	Theory        *float64 `json:"theory,omitempty"`  // of the speed-up
@@ -56,8 +58,9 @@ type SweepPoint struct {
 	Passes    float64  `json:"passes"` // of the target, one after the other, per completion
 }
 
-// NewSweep reads the jobs of a sweep: of each the speculative mode with a fixed
-// lookahead, or the autoregressive one. There must be two.
+// NewSweep reads the jobs of a sweep: of each the speculative mode or the
+// autoregressive one. There must be two, those with a lookahead that was chosen
+// from loop to loop not counted.
 func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 	s := &Sweep{}
 	times, draftsMS := map[int][]sequenceTime{}, map[int]float64{}
@@ -73,7 +76,10 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 				continue
 			}
 			p := SweepPoint{Job: job.Name(), TokenMS: m.MeanTokenMS, TokensPerLoop: m.TokensPerLoop}
-			if t.mode == "sps" {
+			chosen := t.mode == "sps" && sum.Lookahead == spec.AutoLookahead
+			if chosen {
+				p.Alpha = m.Alpha
+			} else if t.mode == "sps" {
 				p.K = sum.K
 				overlap += m.Alpha * float64(m.Positions)
 				positions += float64(m.Positions)
@@ -86,7 +92,7 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 			} else {
 				scoreMS = m.ScoreMS
 			}
-			if times[p.K] != nil {
+			if times[p.K] != nil && !chosen {
 				return nil, fmt.Errorf("two jobs of the sweep have the lookahead %d", p.K)
 			}
 			if n := float64(m.Samples - m.Errors); n > 0 {
@@ -94,8 +100,12 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 			}
 			time := timing(m.times)
 			p.Seconds, p.SecondsDev = time.TokenMS*sweepTokens/1000, time.TokenMSDev*sweepTokens/1000
-			p.Efficiency = p.TokensPerLoop / float64(p.K+1)
 			p.LoopMS = m.LoopDraftMS() + m.ScoreMS + m.SampleMS
+			if chosen {
+				s.Auto = &p
+				continue
+			}
+			p.Efficiency = p.TokensPerLoop / float64(p.K+1)
 			times[p.K] = m.times
 			s.Points = append(s.Points, p)
 		}
@@ -120,6 +130,10 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 				own := theory.Speedup(p.Alpha, p.C, p.K)
 				p.Predicted = &own
 			}
+		}
+		if s.Auto != nil {
+			speedup := first.TokenMS / s.Auto.TokenMS
+			s.Auto.Speedup = &speedup
 		}
 	}
 	s.fit()
@@ -245,7 +259,7 @@ func (s *Sweep) Advice() string {
 	text := fmt.Sprintf("Best lookahead: K = %d (95%% interval %d to %d; best in %.0f%% of resamples of the sequences). A loop takes %.2f ms, and for each drafted token %.2f ± %.2f ms more.",
 		s.Best, s.BestLow, s.BestHigh, 100*s.Share, s.Intercept, s.Slope, s.SlopeSE)
 	if s.Slope < 2*s.SlopeSE { // drafting takes time: a slope that is not seen is a machine that was busy
-		text += " That slope is lost in the noise: other work on the machine changed the speed between the jobs, and the best K is in doubt. Run the sweep again on a quiet machine."
+		text += " That slope is lost in the noise: other work on the machine changed its speed, and the best K is in doubt. Run the sweep again on a quiet machine."
 	}
 	return text
 }
@@ -264,6 +278,13 @@ func (s *Sweep) Table(w io.Writer) error {
 			best = "*"
 		}
 		fmt.Fprintf(t, "%d\t%.3f ± %.3f\t%.3f\t%.2f\t%.3f\t%.3f\t%s\t%s\t%s\t\n", p.K, p.Seconds, p.SecondsDev, p.TokenMS, p.TokensPerLoop, p.Efficiency, p.LoopMS, speedup, predicted, best)
+	}
+	if p := s.Auto; p != nil {
+		speedup := "-"
+		if p.Speedup != nil {
+			speedup = fmt.Sprintf("%.2fx", *p.Speedup)
+		}
+		fmt.Fprintf(t, "auto\t%.3f ± %.3f\t%.3f\t%.2f\t-\t%.3f\t%s\t-\t\t\n", p.Seconds, p.SecondsDev, p.TokenMS, p.TokensPerLoop, p.LoopMS, speedup)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\n%s\n", Wrap("* "+s.Advice(), TextWidth))

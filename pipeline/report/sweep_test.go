@@ -18,7 +18,13 @@ func swept(t *testing.T, k, rows int) *storage.Job {
 	if k == 0 {
 		mode = "ars"
 	}
-	spec := fmt.Sprintf(`{"k": %d, "modes": [%q], "samples": 1, "sampling": {}}`, max(k, 1), mode)
+	return sweptAs(t, k, rows, mode, "")
+}
+
+// sweptAs has more in the job's specification.
+func sweptAs(t *testing.T, k, rows int, mode, more string) *storage.Job {
+	t.Helper()
+	spec := fmt.Sprintf(`{"k": %d, "modes": [%q], "samples": 1, "sampling": {}%s}`, max(k, 1), mode, more)
 	job, err := storage.CreateJob(t.TempDir(), fmt.Sprint("k", k), []byte(spec))
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +78,7 @@ func TestSweep(t *testing.T) {
 	for _, k := range []int{4, 0, 1, 8, 2} { // in any order
 		jobs = append(jobs, swept(t, k, 20))
 	}
+	jobs = append(jobs, sweptAs(t, 4, 20, "sps", `, "lookahead": "auto"`)) // beside the one that is always 4
 	s, err := NewSweep(jobs)
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +113,10 @@ func TestSweep(t *testing.T) {
 		t.Errorf("table:\n%s", &table)
 	}
 	near("speed-up at 0", *s.Points[0].Speedup, 1)
+	if len(s.Points) != 5 || s.Auto == nil {
+		t.Fatalf("points %+v, auto %+v", s.Points, s.Auto)
+	}
+	near("speed-up of auto", *s.Auto.Speedup, *s.Points[3].Speedup)
 	// Per token at K: (2 + K/2) over the mean of K+1 and 2: 1.25, 1.2, 1.14, 1.09 ms.
 	if s.Best != 8 || s.BestLow != 8 || s.BestHigh != 8 || s.Share != 1 {
 		t.Errorf("best %d, interval %d to %d, share %v", s.Best, s.BestLow, s.BestHigh, s.Share)
@@ -120,7 +131,7 @@ func TestSweep(t *testing.T) {
 	if !strings.Contains(s.Advice(), "on a quiet machine") {
 		t.Errorf("slope %v ± %v: %s", s.Slope, s.SlopeSE, s.Advice())
 	}
-	if err := s.Table(&b); err != nil || !strings.Contains(b.String(), "Best lookahead: K = 8") {
+	if err := s.Table(&b); err != nil || !strings.Contains(b.String(), "Best lookahead: K = 8") || !strings.Contains(b.String(), "\n  auto ") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	for _, c := range charts {
