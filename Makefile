@@ -43,9 +43,10 @@ test: ort
 test-report: ort
 	$(GO) test -tags chromium ./cmd/internal/e2e -run TestChromium -count 1
 
-## test-webgpu: the engine's conformance suite on WebGPU, in software where there is no GPU
+## test-webgpu: the engine's conformance suite and the sampler on WebGPU, in software where there is no GPU
 test-webgpu: ort
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'WebGPU|Mover' ./ort
+	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'Standardize|Verify|Wide|NoDistribution' ./cmd/internal/sampling
 
 ## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails)
 test-cuda:

@@ -73,6 +73,10 @@
 //     the device memory of a closed session, about the size of its weights where
 //     they are not shared. A model is better kept than closed and opened again.
 //
+// A Sampler (sampler.go) draws tokens and scores drafted ones by graphs of standard
+// operators on any device. Decoders do not use it yet: their logits come to the
+// host, and are sampled there.
+//
 // Package orttest plays one suite on all of them.
 //
 // # Invariants

@@ -25,7 +25,8 @@ type Chain struct {
 	eos      []int32
 	bias     []bias // ascending ids
 	prompt   int
-	history  *history // nil where nothing looks back
+	history  *history      // nil where nothing looks back
+	place    map[int32]int // scratch of Edits
 }
 
 type bias struct {

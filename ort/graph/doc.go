@@ -8,6 +8,7 @@
 //	              of encoder-decoder models crossed.go)
 //	Weigh         types and number of the parameters       (weigh.go)
 //	NewRagged     ragged passes over a paged cache         (ragged.go)
+//	NewSampler    draws and verification on a device       (sampler.go)
 //
 // The messages of a file are the generated types of onnxpb, whose doc.go says how
 // they are made. A graph with a branch that depends on the length of the text is

@@ -1,0 +1,5 @@
+//go:build webgpu
+
+package sampling
+
+func init() { devices = append(devices, "webgpu") }
