@@ -33,7 +33,8 @@ type Metrics struct {
 
 	busy     atomic.Int64 // lanes, of all workers together
 	most     atomic.Int64
-	advanced atomic.Int64 // when a worker last did something, Unix nanoseconds
+	began    time.Time
+	advanced atomic.Int64 // when a worker last did something, in nanoseconds since began: by no clock that can be set
 }
 
 // New makes the metrics and registers them with those of the Go runtime and the process.
@@ -42,6 +43,7 @@ func New() *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "draftmill", Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
+		began:        time.Now(),
 		registry:     prometheus.NewRegistry(),
 		deliveries:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "draftmill", Name: "deliveries_total", Help: "Shards taken from the queue."}),
 		redeliveries: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "draftmill", Name: "redeliveries_total", Help: "Of these, shards that were tried before."}),
@@ -59,7 +61,6 @@ func New() *Metrics {
 		lanesBusy: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "draftmill", Name: "lanes_busy", Help: "Sequences that are decoded now."}),
 		lanesMost: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "draftmill", Name: "lanes", Help: "Sequences that could be decoded together."}),
 	}
-	m.advanced.Store(time.Now().UnixNano())
 	m.registry.MustRegister(m.deliveries, m.redeliveries, m.settled, m.faults, m.rows, m.tokens, m.loops, m.tested, m.accepted, m.stages,
 		m.commits, m.lanesBusy, m.lanesMost, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, outcome := range []string{"ack", "retry", "release", "reject"} { // rates need a zero to begin from
@@ -123,10 +124,10 @@ func (m *Metrics) Hangs() time.Duration {
 	if m.busy.Load() == 0 {
 		return 0
 	}
-	return time.Since(time.Unix(0, m.advanced.Load()))
+	return time.Since(m.began) - time.Duration(m.advanced.Load())
 }
 
-func (m *Metrics) advance() { m.advanced.Store(time.Now().UnixNano()) }
+func (m *Metrics) advance() { m.advanced.Store(int64(time.Since(m.began))) }
 
 // Delivered implements pipeline.Observer.
 func (m *Metrics) Delivered(attempt int) {

@@ -33,9 +33,9 @@ type run struct {
 	priority int
 	created  time.Time
 	ackWait  time.Duration
-	waiting  int       // shards that nobody has
-	inHand   int       // shards that workers have, or had when they died
-	last     time.Time // of the last delivery or acknowledgement
+	waiting  int           // shards that nobody has
+	inHand   int           // shards that workers have, or had when they died
+	idle     time.Duration // since the last delivery or acknowledgement, by the server's clock alone
 }
 
 // scopeOf is what a shard's key has before its last two parts, or before its last where it has three.
@@ -141,13 +141,15 @@ func (q *Queue) runs(ctx context.Context, scope string) ([]run, error) {
 		if !strings.Contains(of, "/") || scope != "" && of != scope && !strings.HasPrefix(of, scope+"/") {
 			continue
 		}
-		r := run{scope: of, created: info.Created, ackWait: info.Config.AckWait, waiting: int(info.NumPending), inHand: info.NumAckPending, last: info.Created}
+		r := run{scope: of, created: info.Created, ackWait: info.Config.AckWait, waiting: int(info.NumPending), inHand: info.NumAckPending}
 		r.priority, _ = strconv.Atoi(info.Config.Metadata[metaPriority]) // 0 where there is none
+		last := info.Created
 		for _, s := range []jetstream.SequenceInfo{info.Delivered, info.AckFloor} {
-			if s.Last != nil && s.Last.After(r.last) {
-				r.last = *s.Last
+			if s.Last != nil && s.Last.After(last) {
+				last = *s.Last
 			}
 		}
+		r.idle = info.TimeStamp.Sub(last)
 		all = append(all, r)
 	}
 	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
@@ -179,7 +181,7 @@ func (q *Queue) Finish(ctx context.Context, scope string) error {
 		return err
 	}
 	for _, r := range all {
-		if r.waiting+r.inHand > 0 || r.scope != scope && time.Since(r.last) < idleRun {
+		if r.waiting+r.inHand > 0 || r.scope != scope && r.idle < idleRun {
 			continue
 		}
 		// What was published this moment the consumer does not know of yet.

@@ -29,6 +29,7 @@ var builtForChaos = sync.OnceValue(func() error {
 type cluster struct {
 	t     *testing.T
 	nodes []*node
+	as    func(*program) // readies a node before it starts
 }
 
 type node struct {
@@ -40,11 +41,18 @@ type node struct {
 // until they take requests.
 func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
+	return startClusterAt(t, n, "127.0.0.1", func(*program) {})
+}
+
+// startClusterAt is startCluster at an address of this machine, of nodes that are
+// made ready by as.
+func startClusterAt(t *testing.T, n int, host string, as func(*program)) *cluster {
+	t.Helper()
 	if err := builtForChaos(); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t}
-	addresses := freeAddresses(t, 2*n)
+	c := &cluster{t: t, as: as}
+	addresses := freeAddresses(t, host, 2*n)
 	var routes []string
 	for _, a := range addresses[n:] {
 		routes = append(routes, "nats://"+a)
@@ -67,11 +75,11 @@ func startCluster(t *testing.T, n int) *cluster {
 	return c
 }
 
-// freeAddresses reserves ports of the loopback and gives them free again.
-func freeAddresses(t *testing.T, n int) (list []string) {
+// freeAddresses reserves ports of a host and gives them free again.
+func freeAddresses(t *testing.T, host string, n int) (list []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +101,9 @@ func (c *cluster) url() string {
 func (c *cluster) start(nodes ...*node) {
 	c.t.Helper()
 	for _, n := range nodes {
-		n.process = command("nats-server", "-c", n.config).start(c.t)
+		n.process = command("nats-server", "-c", n.config)
+		c.as(n.process)
+		n.process.start(c.t)
 	}
 }
 

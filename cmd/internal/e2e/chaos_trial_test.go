@@ -52,6 +52,12 @@ func (tr *trial) worker(env ...string) *program { return tr.workerAt(tr.servers.
 // workerAt is worker, with servers at another address.
 func (tr *trial) workerAt(url string, env ...string) *program {
 	tr.t.Helper()
+	return tr.workerAs(func(*program) {}, url, env...)
+}
+
+// workerAs is workerAt, with a worker that is made ready by as.
+func (tr *trial) workerAs(as func(*program), url string, env ...string) *program {
+	tr.t.Helper()
 	args := []string{
 		"DRAFTMILL_NATS_ACK_WAIT=" + ackWait.String(), fmt.Sprintf("DRAFTMILL_NATS_REPLICAS=%d", len(tr.servers.nodes)),
 		"DRAFTMILL_LOG_LEVEL=debug", "--nats", url,
@@ -62,6 +68,7 @@ func (tr *trial) workerAt(url string, env ...string) *program {
 	}
 	p := command(program, args...)
 	p.Env = append(p.Env, env...)
+	as(p)
 	p.start(tr.t)
 	tr.workers, tr.all = append(tr.workers, p), append(tr.all, p)
 	return p
@@ -132,7 +139,7 @@ func (p *program) ended() bool {
 	}
 }
 
-// references has the content of undisturbed runs, by dataset.
+// references has the content of undisturbed runs, by dataset and kind of worker.
 var references struct {
 	mu    sync.Mutex
 	known map[string]content
@@ -141,15 +148,22 @@ var references struct {
 // undisturbed is what a job of data writes when nothing happens to it.
 func undisturbed(t *testing.T, data dataset) content {
 	t.Helper()
+	return undisturbedAs(t, data, "", func(*program) {})
+}
+
+// undisturbedAs is undisturbed with workers that are made ready by as, which has a name.
+func undisturbedAs(t *testing.T, data dataset, name string, as func(*program)) content {
+	t.Helper()
 	references.mu.Lock()
 	defer references.mu.Unlock()
-	if c := references.known[data.path]; c != nil {
+	key := data.path + name
+	if c := references.known[key]; c != nil {
 		return c
 	}
 	tr := newTrial(t, &fault{Name: "an undisturbed run"}, startCluster(t, 1), data)
 	tr.submit()
 	for range 1 + data.rows/100 {
-		tr.worker(chaos.Cured + "=1")
+		tr.workerAs(as, tr.servers.url(), chaos.Cured+"=1")
 	}
 	tr.complete(10 * time.Minute)
 	tr.dismiss()
@@ -160,7 +174,7 @@ func undisturbed(t *testing.T, data dataset) content {
 	if references.known == nil {
 		references.known = map[string]content{}
 	}
-	references.known[data.path] = all
+	references.known[key] = all
 	return all
 }
 
