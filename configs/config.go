@@ -180,8 +180,8 @@ type ORT struct {
 	// there.
 	Context int `mapstructure:"context"`
 	// CacheMB bounds the memory of one worker's KV caches under lanes: auto, in
-	// MiB; 0 takes half of what the machine has free, shared by the workers. A
-	// GPU's memory is not looked at: on a GPU, say how much of it the caches get.
+	// MiB; 0 takes half of what the machine has free, shared by the workers, and on
+	// an NVIDIA GPU what it has free beside the weights, but for a tenth.
 	CacheMB int `mapstructure:"cache_mb"`
 	// Device is cpu, cuda, cuda:N or webgpu, or a list of them with commas.
 	// Whether the library can do it is for the engine to say.

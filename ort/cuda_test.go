@@ -30,9 +30,12 @@ func cudaSubjects(device string) (subjects []orttest.Subject) {
 	for _, c := range []struct {
 		name      string
 		tolerance float64
-	}{{"gqa-float16", 3e-2}, {"growing", 2e-3}, {"float16", 3e-2}} {
+	}{{"gqa-float16", 3e-2}, {"growing", 3e-2}, {"float16", 3e-2}, {"bfloat16", 1e-1}} {
 		subjects = append(subjects, orttest.Subject{Dir: "testdata/" + c.name, Device: ort.Options{Device: device}, Tolerance: c.tolerance})
 	}
+	// The fallback: GroupQueryAttention, one sequence after another.
+	asExported := ort.Options{Device: device, AsExported: true}
+	subjects = append(subjects, orttest.Subject{Dir: "testdata/gqa-float16", Device: asExported, Tolerance: 3e-2})
 	return subjects
 }
 
@@ -41,7 +44,33 @@ func TestConformanceCUDA(t *testing.T) {
 	initDevice(t, "cuda")
 	gpus(t)
 	for _, s := range cudaSubjects("cuda") {
-		t.Run(s.Dir, func(t *testing.T) { orttest.Conform(t, s) })
+		t.Run(fmt.Sprint(s.Dir, s.Device.AsExported), func(t *testing.T) { orttest.Conform(t, s) })
+	}
+}
+
+// TestCUDAPaged: passes are ragged there, with paged attention.
+func TestCUDAPaged(t *testing.T) {
+	initDevice(t, "cuda")
+	gpus(t)
+	for _, name := range []string{"gqa", "gqa-float16", "bfloat16", "growing"} {
+		b, err := ort.OpenBundle("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := ort.Load(b, ort.Options{Device: "cuda"})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := m.Ragged(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if free, total, err := m.DeviceMemory(); err != nil || free <= 0 || total <= free {
+			t.Errorf("%d of %d bytes are free, %v", free, total, err)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -54,7 +83,7 @@ func TestCUDASideBySide(t *testing.T) {
 		device := fmt.Sprintf("cuda:%d", i%n)
 		wg.Go(func() {
 			for _, s := range cudaSubjects(device) {
-				t.Run(fmt.Sprintf("%d on %s/%s", i, device, s.Dir), func(t *testing.T) { orttest.Conform(t, s) })
+				t.Run(fmt.Sprintf("%d on %s/%s/%v", i, device, s.Dir, s.Device.AsExported), func(t *testing.T) { orttest.Conform(t, s) })
 			}
 		})
 	}
@@ -65,15 +94,19 @@ func TestCUDASideBySide(t *testing.T) {
 // TestCUDARefuses says in one line what cannot be.
 func TestCUDARefuses(t *testing.T) {
 	initDevice(t, "cuda")
-	for _, c := range []struct{ dir, device, want string }{
-		{"gqa", "cuda", "GroupQueryAttention runs in float16 and bfloat16"},
-		{"gqa-float16", fmt.Sprintf("cuda:%d", gpus(t)), "no GPU of this number"},
+	for _, c := range []struct {
+		dir, device string
+		asExported  bool
+		want        string
+	}{
+		{"gqa", "cuda", true, "GroupQueryAttention runs in float16 and bfloat16"},
+		{"gqa-float16", fmt.Sprintf("cuda:%d", gpus(t)), false, "no GPU of this number"},
 	} {
 		b, err := ort.OpenBundle("testdata/" + c.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := ort.Load(b, ort.Options{Device: c.device})
+		m, err := ort.Load(b, ort.Options{Device: c.device, AsExported: c.asExported})
 		if err == nil {
 			m.Close()
 		}

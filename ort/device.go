@@ -90,9 +90,13 @@ func parseDevice(o Options) (*device, error) {
 }
 
 // open makes the device ready for sessions of the bundle.
-func (d *device) open(rt *C.dm_runtime, b *Bundle) error {
+func (d *device) open(rt *C.dm_runtime, b *Bundle, asExported bool) error {
 	d.runtime = rt
-	if err := d.fits(b); err != nil || d.onCPU() {
+	err := d.fits(b)
+	if err == nil && asExported {
+		err = d.fitsAsIs(b)
+	}
+	if err != nil || d.onCPU() {
 		return err
 	}
 	if err := d.openMemory(); err != nil {
@@ -145,10 +149,17 @@ func (d *device) fits(b *Bundle) error {
 		return nil
 	case b.Encoder != nil:
 		return fmt.Errorf("device %s: encoder-decoder models run on the CPU only: use device cpu", d.name)
-	case d.kind == cudaDevice && l.Contract == graph.GQA && l.Cache == graph.Float32:
-		return fmt.Errorf("device %s: GroupQueryAttention runs in float16 and bfloat16 there, and this graph's is float32: export it in float16 or bfloat16, or use device cpu or webgpu", d.name)
 	case b.HeadSize*l.Cache.Size()%moveWord != 0:
 		return fmt.Errorf("device %s: heads of %d elements of %s are not supported there: use device cpu", d.name, b.HeadSize, l.Cache)
+	}
+	return nil
+}
+
+// fitsAsIs refuses a model whose graph, as it was exported, the device's kernels do
+// not take.
+func (d *device) fitsAsIs(b *Bundle) error {
+	if d.kind == cudaDevice && b.layout.Contract == graph.GQA && b.layout.Cache == graph.Float32 {
+		return fmt.Errorf("device %s: GroupQueryAttention runs in float16 and bfloat16 there, and this graph's is float32: export it in float16 or bfloat16, or use device cpu or webgpu", d.name)
 	}
 	return nil
 }

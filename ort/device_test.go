@@ -98,7 +98,7 @@ func TestPlain(t *testing.T) {
 // TestDevicesRefuse what their kernels do not take, before they are looked for.
 func TestDevicesRefuse(t *testing.T) {
 	needLibrary(t)
-	_, err := Load(openBundleT(t, modelDir("gqa")), Options{Device: "cuda:1"})
+	_, err := Load(openBundleT(t, modelDir("gqa")), Options{Device: "cuda:1", AsExported: true})
 	if err == nil || !strings.Contains(err.Error(), "device cuda:1: GroupQueryAttention runs in float16 and bfloat16 there") {
 		t.Errorf("float32 on cuda: got %v", err)
 	}
@@ -124,7 +124,7 @@ func TestMoverKeepsBits(t *testing.T) {
 			}
 			d, err := parseDevice(Options{Device: name})
 			if err == nil {
-				err = d.open(rt, openBundleT(t, modelDir("gqa-float16")))
+				err = d.open(rt, openBundleT(t, modelDir("gqa-float16")), false)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -61,10 +61,15 @@
 //     because a device's memory may be a handle and not an address. Share moves a
 //     GQA cache as a whole; a growing cache goes into the other of its two sets
 //     of buffers. Both stay on the device.
+//   - On CUDA graphs are rewritten too, for ONNX Runtime's PagedAttention: blocks as
+//     long as its kernels want, caches of half precision whatever the model's type,
+//     256 sequences a run at most, several runs beyond, and bounds of the lengths
+//     given, so that no layer waits for the device. Where the library or the graph
+//     cannot, the graph runs as it is.
 //   - A model whose cache the device's kernels would leave to the CPU is refused,
-//     with what helps; so is float32 attention on CUDA, which knows half precision
-//     only. Other operators that a device lacks run on the CPU, as ONNX Runtime
-//     sees fit.
+//     with what helps; so is float32 attention of a graph as it is on CUDA, which
+//     knows half precision only. Other operators that a device lacks run on the CPU,
+//     as ONNX Runtime sees fit.
 //   - Logits are those of the CPU within the device's rounding. To the bit they
 //     need not be those of a sequence alone: kernels choose by shape.
 //   - Of WebGPU one call runs at a time in a process, whatever the model; the

@@ -36,6 +36,8 @@ type Options struct {
 	SessionConfig map[string]string
 	// Progress, if not nil, is told how long loading takes.
 	Progress Progress
+
+	paging *paging // of tests, in place of the device's own
 }
 
 // Model is a loaded model: the weights, shared by all decoders made from it.
@@ -152,7 +154,9 @@ func (m *Model) Ragged() error { return m.session.why }
 
 // Exact says that a row's logits do not depend, to the bit, on what else is in
 // its pass or on how its tokens were cut into passes.
-func (m *Model) Exact() bool { return m.session.ragged != nil && !m.session.inexact }
+func (m *Model) Exact() bool {
+	return m.session.ragged != nil && !m.session.inexact && m.session.device.onCPU()
+}
 
 // WeightBytes is what a pass over one token reads of our kernels' matrices; 0
 // where the graph runs as it was exported.
@@ -168,7 +172,21 @@ func (m *Model) Device() string { return m.session.device.name }
 
 // CacheBytes is what a sequence of the whole context takes, on the model's
 // device.
-func (m *Model) CacheBytes() int { return m.bundle.CacheBytes(m.context) }
+func (m *Model) CacheBytes() int {
+	if m.session.ragged == nil {
+		return m.bundle.CacheBytes(m.context)
+	}
+	return m.CacheBytesPerToken() * m.context
+}
+
+// CacheBytesPerToken is what one cached token takes there.
+func (m *Model) CacheBytesPerToken() int {
+	r := m.session.ragged
+	if r == nil {
+		return m.bundle.CacheBytesPerToken()
+	}
+	return len(r.Caches) * r.KVHeads * r.HeadSize * r.Cache.Size()
+}
 
 // Close lets the session go; decoders that are still open keep it until they
 // are closed. Closing twice is harmless.

@@ -356,14 +356,15 @@ static status attention_new(const custom_op *op, const void *api, const void *in
 // Inputs and outputs of PagedAttention.
 enum {
   QUERY, KEY, VALUE, KEY_CACHE, VALUE_CACHE, CUMULATIVE, PAST, TABLE, COS, SIN,
-  SLOTS, METADATA, Q_NORM, K_NORM, ATTENTION_INPUTS,
+  SLOTS, SINK, Q_NORM, K_NORM, K_SCALE, V_SCALE, METADATA, ATTENTION_INPUTS,
 };
 
 // attend_rows points the pass at its rows of q, k and v, which are one packed
 // matrix where key and value are missing, and at the caches.
 static status attend_rows(dm_attention *a, const tensor *in, int64_t *width) {
   const tensor *keys = &in[KEY_CACHE];
-  if (in[SLOTS].data != NULL) return fail(INVALID_ARGUMENT, "slot_mapping is not supported");
+  if (in[SLOTS].data != NULL || in[SINK].data != NULL || in[K_SCALE].data != NULL || in[V_SCALE].data != NULL)
+    return fail(INVALID_ARGUMENT, "slot_mapping, head_sink and scales of the cache are not supported");
   if (keys->rank != 4 || in[VALUE_CACHE].rank != 4 || memcmp(keys->dims, in[VALUE_CACHE].dims, 4 * sizeof(int64_t)) != 0)
     return fail(INVALID_ARGUMENT, "the caches must be [blocks, block size, KV heads, head size], both alike");
   a->blocks = (int)keys->dims[0];
@@ -427,6 +428,22 @@ static status attend_lengths(dm_attention *a, const tensor *in, int do_rotary) {
   return NULL;
 }
 
+// attend_metadata sees that the bounds are true: kernels elsewhere rely on them.
+static status attend_metadata(const dm_attention *a, const tensor *metadata) {
+  if (metadata->data == NULL) return NULL;
+  if (metadata->rank != 1 || metadata->dims[0] != 3) return fail(INVALID_ARGUMENT, "attention_metadata must be [3]");
+  const int32_t *bounds = metadata->data;
+  int32_t longest = 0;
+  for (int i = 0; i < a->sequences; i++) {
+    const int32_t fed = a->cumulative[i + 1] - a->cumulative[i], length = a->past[i] + fed;
+    if (length > longest) longest = length;
+    if (fed > bounds[0] || length > bounds[1])
+      return fail(INVALID_ARGUMENT, "attention_metadata promises shorter sequences than there are");
+  }
+  if (longest < bounds[2]) return fail(INVALID_ARGUMENT, "attention_metadata promises a longer sequence than there is");
+  return NULL;
+}
+
 static status attention_compute(void *kernel, void *context) {
   const attention *op = kernel;
   const dm_kernels *k = ort.kernels;
@@ -453,6 +470,7 @@ static status attention_compute(void *kernel, void *context) {
   a.output_stride = (size_t)width;
   if ((size_t)a.cumulative[a.sequences] != tokens)
     return fail(INVALID_ARGUMENT, "cumulative_sequence_length does not end with the number of tokens");
+  if ((s = attend_metadata(&a, &in[METADATA])) != NULL) return s;
   const char *wrong = k->attention_refuses(&a);
   if (wrong != NULL) return fail(INVALID_ARGUMENT, wrong);
   threads t = {.context = context};
@@ -487,10 +505,10 @@ static int op_newest(const custom_op *op) { return (void)op, 1; }
 
 static const int product_types[] = {FLOAT}, product_kinds[] = {REQUIRED};
 static const int attention_types[] = {FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT, FLOAT,
-                                      INT32, INT32, FLOAT, FLOAT};
+                                      INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32};
 static const int attention_kinds[] = {REQUIRED, OPTIONAL, OPTIONAL, REQUIRED, REQUIRED,
                                       REQUIRED, REQUIRED, REQUIRED, OPTIONAL, OPTIONAL,
-                                      OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL};
+                                      OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL};
 
 static const operator operators[] = {
     {OPERATOR(matrices_new, product_compute), "Matrices", product_types, product_kinds, 1, VARIADIC, 1},

@@ -15,6 +15,22 @@ import (
 // the last block of a sequence, which is half empty on average, weighs little.
 const blockTokens = 16
 
+// paging is how the caches of a device are kept.
+type paging struct {
+	block     int  // tokens of a block
+	sequences int  // most sequences of one run; 0: any number
+	metadata  bool // the graph takes bounds of the lengths
+	moves     bool // blocks are copied by a session, as their memory is a device's
+}
+
+// pagingOn is the paging of a device for heads of a size.
+func pagingOn(d *device, headSize int) paging {
+	if d.onCPU() {
+		return paging{block: blockTokens}
+	}
+	return paging{block: graph.BlockTokens(headSize), sequences: graph.MostSequences, metadata: true, moves: true}
+}
+
 // paged are caches in blocks of one pool, for a graph that takes ragged passes:
 // the tokens of all spans are one packed row, and the attention operator finds
 // each span's keys and values through its row of the block table.
@@ -26,10 +42,12 @@ const blockTokens = 16
 type paged struct {
 	model   *Model
 	runtime *C.dm_runtime
+	paging  paging
 	pool    *blockPool
 	tables  []blockTable // by slot
 	tensors []block      // in the order of the graph's caches
 	token   int          // bytes of one token in one tensor
+	mover   *mover       // of a block of all tensors; nil where memory is copied
 
 	views   views
 	binding unsafe.Pointer // OrtIoBinding
@@ -37,9 +55,10 @@ type paged struct {
 	inputs  []C.dm_view    // of each run
 	output  []C.dm_view
 	in      struct {
-		ids, positions, cumulative, pasts, table, rows feed
+		ids, positions, cumulative, pasts, table, rows, metadata feed
 	}
 	logits block // float32 [R, vocab]
+	spare  block // float32 [1, vocab], of runs that want no logits
 }
 
 // feed is an input of a run: its view, and the memory that it points to.
@@ -54,18 +73,19 @@ type feed struct {
 const defaultSequences = 8
 
 func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err error) {
-	blocks := defaultSequences * ((m.context + blockTokens - 1) / blockTokens)
+	g := m.session.paging
+	blocks := defaultSequences * ((m.context + g.block - 1) / g.block)
 	if cacheBytes > 0 {
-		blocks = max(1, cacheBytes/(blockTokens*m.bundle.CacheBytesPerToken()))
+		blocks = max(1, cacheBytes/(g.block*m.CacheBytesPerToken()))
 	}
-	p := &paged{model: m, runtime: m.runtime, pool: newBlockPool(blockTokens, blocks)}
+	p := &paged{model: m, runtime: m.runtime, paging: g, pool: newBlockPool(g.block, blocks)}
 	defer func() {
 		if err != nil {
 			p.free()
 		}
 	}()
 	r := m.session.ragged
-	if p.views, err = newViews(p.runtime, 7+len(r.Caches)+len(r.CachesOut)); err != nil {
+	if p.views, err = newViews(p.runtime, 8+len(r.Caches)+len(r.CachesOut)); err != nil {
 		return nil, err
 	}
 	all := p.views.left
@@ -82,8 +102,9 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		{&p.in.pasts, graph.PastLengths, graph.Int32, short},
 		{&p.in.table, graph.BlockTable, graph.Int32, short},
 		{&p.in.rows, graph.LogitRows, graph.Int64, long},
+		{&p.in.metadata, graph.AttentionMetadata, graph.Int32, short},
 	} {
-		if f.name != graph.PositionIDs || r.Positions {
+		if (f.name != graph.PositionIDs || r.Positions) && (f.name != graph.AttentionMetadata || g.metadata) {
 			f.to.view, f.to.elem = &p.views.name([]string{f.name}, f.t)[0], f.elem
 			p.inputs = all[:len(p.inputs)+1]
 		}
@@ -96,24 +117,32 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		return nil, err
 	}
 	*p.run() = C.dm_run_handles{session: m.session.session, options: rawRunOptions(options), binding: p.binding}
+	if !m.session.device.onCPU() {
+		p.run().synchronize = 1
+	}
+	if g.moves {
+		if p.mover, err = m.session.device.newMover(len(r.Caches)); err != nil {
+			return nil, err
+		}
+	}
 	return p, p.bindCaches(r)
 }
 
 // bindCaches makes the pool's memory and binds it.
 func (p *paged) bindCaches(r *graph.Ragged) error {
-	b := p.model.bundle
-	const elem = 4
+	b, elem := p.model.bundle, r.Cache.Size()
 	p.token = b.KVHeads * b.HeadSize * elem
-	blocks := len(p.pool.holders)
-	past, present := p.views.name(r.Caches, graph.Float32), p.views.name(r.CachesOut, graph.Float32)
+	blocks, size := len(p.pool.holders), p.paging.block
+	past, present := p.views.name(r.Caches, r.Cache), p.views.name(r.CachesOut, r.Cache)
 	p.tensors = make([]block, len(r.Caches))
 	for i := range p.tensors {
 		var err error
-		if p.tensors[i], err = newBlock(p.runtime, nil, blocks*blockTokens*p.token); err != nil {
+		if p.tensors[i], err = newBlock(p.runtime, p.model.session.device.memory, blocks*size*p.token); err != nil {
 			return err
 		}
 		for _, v := range []*C.dm_view{&past[i], &present[i]} {
-			setView(v, p.tensors[i].data, elem, blocks, blockTokens, b.KVHeads, b.HeadSize)
+			setView(v, p.tensors[i].data, elem, blocks, size, b.KVHeads, b.HeadSize)
+			v.memory = p.tensors[i].info()
 		}
 	}
 	if err := goError(C.dm_bind(p.runtime, p.binding, &past[0], C.size_t(len(past)), 0)); err != nil {
@@ -129,18 +158,36 @@ func (p *paged) add() error {
 	return nil
 }
 
-func (p *paged) capacity() int { return len(p.pool.holders) * blockTokens }
+func (p *paged) capacity() int { return len(p.pool.holders) * p.paging.block }
 
 func (p *paged) reserve(slot, past, n int) (bool, error) {
 	copies, ok := p.pool.reserve(&p.tables[slot], past, n)
 	for _, c := range copies {
-		size := blockTokens * p.token
-		for i := range p.tensors {
-			t := &p.tensors[i]
-			copy(view[byte](t, int(c.to)*size, c.tokens*p.token), view[byte](t, int(c.from)*size, c.tokens*p.token))
+		if err := p.copyBlock(c); err != nil {
+			return false, err
 		}
 	}
 	return ok, nil
+}
+
+// copyBlock copies the first tokens of a block, in all layers. Where a mover does
+// it the device's addresses can be counted with, as CUDA's can.
+func (p *paged) copyBlock(c blockCopy) error {
+	size := p.paging.block * p.token
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		if p.mover == nil {
+			copy(view[byte](t, int(c.to)*size, c.tokens*p.token), view[byte](t, int(c.from)*size, c.tokens*p.token))
+			continue
+		}
+		from, to := *t, *t
+		from.data, to.data = t.at(int(c.from)*size), t.at(int(c.to)*size)
+		p.mover.set(i, &from, &to, 1, p.paging.block, c.tokens, p.token)
+	}
+	if p.mover == nil {
+		return nil
+	}
+	return p.mover.move(c.tokens)
 }
 
 func (p *paged) share(dst, src, n int) error {
@@ -150,20 +197,72 @@ func (p *paged) share(dst, src, n int) error {
 
 func (p *paged) truncate(slot, n int) { p.pool.truncate(&p.tables[slot], n) }
 
+// forward makes as many runs as the device's bound on sequences asks for.
 func (p *paged) forward(spans []Span, rows int) ([]float32, error) {
-	tokens, width := 0, 1
-	for i := range spans {
-		tokens += len(spans[i].Tokens)
-		width = max(width, p.pool.blocksFor(spans[i].Past+len(spans[i].Tokens)))
-	}
-	computed := max(1, rows) // the graph takes no fewer
-	if err := p.size(len(spans), tokens, width, computed); err != nil {
+	vocab := p.model.Vocab()
+	if err := growBlock(p.runtime, &p.logits, 4*max(1, rows)*vocab); err != nil {
 		return nil, err
 	}
-	ids, wanted := view[int64](&p.in.ids.memory, 0, tokens), view[int64](&p.in.rows.memory, 0, computed)
-	wanted[0] = 0
+	most := p.paging.sequences
+	if most == 0 {
+		most = len(spans)
+	}
+	for at := 0; len(spans) > 0; {
+		some := spans[:min(most, len(spans))]
+		spans = spans[len(some):]
+		n, err := p.pass(some, at)
+		if err != nil {
+			return nil, err
+		}
+		at += n
+	}
+	return view[float32](&p.logits, 0, rows*vocab), nil
+}
+
+// pass runs the graph on some spans, and puts their rows of logits where row at
+// is; it returns how many they are.
+func (p *paged) pass(spans []Span, at int) (rows int, err error) {
+	lengths := lengthsOf(spans)
+	width := p.pool.blocksFor(max(1, lengths.longest))
+	if err := p.size(len(spans), lengths.tokens, width, lengths.rows, at); err != nil {
+		return 0, err
+	}
+	p.pack(spans, width)
+	if p.in.metadata.view != nil {
+		copy(view[int32](&p.in.metadata.memory, 0, 3), []int32{int32(lengths.fed), int32(lengths.longest), int32(lengths.longest)})
+	}
+	err = goError(C.dm_forward(p.runtime, p.run(), &p.inputs[0], C.size_t(len(p.inputs)), &p.output[0], 1))
+	return lengths.rows, err
+}
+
+// lengths are the sizes of a run.
+type lengths struct {
+	tokens, rows int
+	fed, longest int // the most tokens that a sequence feeds, and the most that it has then
+}
+
+func lengthsOf(spans []Span) (l lengths) {
+	for i := range spans {
+		s := &spans[i]
+		l.tokens += len(s.Tokens)
+		l.rows += s.Rows
+		l.fed = max(l.fed, len(s.Tokens))
+		l.longest = max(l.longest, s.Past+len(s.Tokens))
+	}
+	return l
+}
+
+// pack writes the inputs of a run, which has room for them.
+func (p *paged) pack(spans []Span, width int) {
+	tokens := 0
+	for i := range spans {
+		tokens += len(spans[i].Tokens)
+	}
+	ids := view[int64](&p.in.ids.memory, 0, tokens)
 	cumulative, pasts := view[int32](&p.in.cumulative.memory, 0, len(spans)+1), view[int32](&p.in.pasts.memory, 0, len(spans))
 	table := view[int32](&p.in.table.memory, 0, len(spans)*width)
+	wanted := (*int64)(p.in.rows.memory.data)
+	*wanted = 0  // where no row is wanted: the graph takes no fewer than one
 	clear(table) // behind a sequence's last block; never read
 	at, row := 0, 0
 	cumulative[0] = 0
@@ -180,26 +279,27 @@ func (p *paged) forward(spans []Span, rows int) ([]float32, error) {
 		}
 		at += len(s.Tokens)
 		for j := range s.Rows {
-			wanted[row] = int64(at - s.Rows + j)
+			*(*int64)(p.in.rows.memory.at(8 * row)) = int64(at - s.Rows + j)
 			row++
 		}
 		cumulative[i+1], pasts[i] = int32(at), int32(s.Past)
 		blocks := p.tables[s.Slot]
 		copy(table[i*width:(i+1)*width], blocks[:min(width, len(blocks))])
 	}
-	if err := goError(C.dm_forward(p.runtime, p.run(), &p.inputs[0], C.size_t(len(p.inputs)), &p.output[0], 1)); err != nil {
-		return nil, err
-	}
-	return view[float32](&p.logits, 0, rows*p.model.Vocab()), nil
 }
 
-// size makes room for a pass and sets the shapes of what it binds.
-func (p *paged) size(spans, tokens, width, rows int) error {
+// size makes room for a run and sets the shapes of what it binds. Its logits go
+// where row at is, and where it wants none the one that it gives goes there.
+func (p *paged) size(spans, tokens, width, rows, at int) error {
 	vocab := p.model.Vocab()
-	if err := growBlock(p.runtime, &p.logits, 4*rows*vocab); err != nil {
-		return err
+	to := p.logits.at(4 * at * vocab)
+	if rows == 0 {
+		if err := growBlock(p.runtime, &p.spare, 4*vocab); err != nil {
+			return err
+		}
+		to, rows = p.spare.data, 1
 	}
-	setView(&p.output[0], p.logits.data, 4, rows, vocab)
+	setView(&p.output[0], to, 4, rows, vocab)
 	for _, f := range []struct {
 		to    *feed
 		shape []int
@@ -210,6 +310,7 @@ func (p *paged) size(spans, tokens, width, rows int) error {
 		{&p.in.pasts, []int{spans}},
 		{&p.in.table, []int{spans, width}},
 		{&p.in.rows, []int{rows}},
+		{&p.in.metadata, []int{3}},
 	} {
 		if f.to.view == nil {
 			continue
@@ -232,10 +333,13 @@ func (p *paged) free() {
 		C.dm_binding_free(p.runtime, p.binding)
 		p.binding = nil
 	}
+	if p.mover != nil {
+		p.mover.free()
+	}
 	for i := range p.tensors {
 		p.tensors[i].free()
 	}
-	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.logits, &p.handles} {
+	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.logits, &p.spare, &p.handles} {
 		b.free()
 	}
 	p.views.free()

@@ -27,6 +27,7 @@ type session struct {
 	encoder  unsafe.Pointer // of an encoder-decoder model: the encoder's
 	next     unsafe.Pointer // of one whose decoder is two graphs: that of runs with a past
 	ragged   *graph.Ragged  // nil: one sequence a run
+	paging   paging         // of the caches, where it is not nil
 	why      error          // why it is nil
 	inexact  bool           // ragged, but some matrices are ONNX Runtime's, whose last bits depend on the number of rows
 	matrices *matrices      // of the rewritten graph
@@ -34,7 +35,7 @@ type session struct {
 
 func newSession(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *session, err error) {
 	s := &session{runtime: rt, device: d}
-	if err := d.open(rt, b); err != nil {
+	if err := d.open(rt, b, o.AsExported); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -55,21 +56,46 @@ func newSession(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *session, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rewrite(model, dir, o); err != nil {
+	if err := s.rewrite(model, dir, b, o); err != nil {
 		return nil, err
 	}
-	if s.ragged == nil { // as it is, whatever was tried with it
-		if s.session, err = openFile(rt, b.Model, options); err != nil {
-			return nil, d.explain(err)
+	if s.ragged != nil && d.onCPU() {
+		model, s.ragged.Model = s.ragged.Model, nil
+		if err := useOperators(rt, rawSessionOptions(options)); err != nil {
+			return nil, err
 		}
-		return s, d.runs(s.session, b.layout.Past)
+		s.session, err = openModel(rt, model, dir, options)
+		return s, err
 	}
-	model, s.ragged.Model = s.ragged.Model, nil
-	if err := useOperators(rt, rawSessionOptions(options)); err != nil {
+	if s.ragged != nil && s.openPaged(dir, options) {
+		return s, nil
+	}
+	// As it is, whatever was tried with it.
+	if err := d.fitsAsIs(b); err != nil {
 		return nil, err
 	}
-	s.session, err = openModel(rt, model, dir, options)
-	return s, err
+	if s.session, err = openFile(rt, b.Model, options); err != nil {
+		return nil, d.explain(err)
+	}
+	return s, d.runs(s.session, b.layout.Past)
+}
+
+// openPaged makes a session of the graph that was rewritten for a device. It
+// returns false where the library, or the device, has no kernel for it; then why
+// says so, and the graph as it is may still run.
+func (s *session) openPaged(dir string, options *yort.SessionOptions) bool {
+	model := s.ragged.Model
+	s.ragged.Model = nil
+	var err error
+	if s.session, err = openModel(s.runtime, model, dir, options); err == nil {
+		if err = s.device.runs(s.session, s.ragged.Caches); err == nil {
+			return true
+		}
+		C.dm_session_free(s.runtime, s.session)
+		s.session = nil
+	}
+	s.ragged, s.why = nil, fmt.Errorf("device %s does not take paged attention: %w", s.device.name, err)
+	return false
 }
 
 // openCrossed makes sessions of the graphs of an encoder-decoder model.
@@ -116,16 +142,27 @@ func openModel(rt *C.dm_runtime, model *onnxpb.ModelProto, dir string, options *
 
 // rewrite makes the graph of ragged passes of m, whose data are in dir, where that
 // can be, and packs its matrices.
-func (s *session) rewrite(m *onnxpb.ModelProto, dir string, o Options) (err error) {
+func (s *session) rewrite(m *onnxpb.ModelProto, dir string, b *Bundle, o Options) (err error) {
+	s.paging = pagingOn(s.device, b.HeadSize)
+	if o.paging != nil {
+		s.paging = *o.paging
+	}
 	if o.AsExported {
 		s.why = errors.New("the graph runs as it was exported")
 		return nil
 	}
-	if !s.device.onCPU() {
+	switch {
+	case s.device.kind == cudaDevice && b.HeadSize%pagedHeads != 0:
+		s.why = fmt.Errorf("heads of size %d: paged attention takes multiples of %d on device %s", b.HeadSize, pagedHeads, s.device.name)
+		return nil
+	case s.device.kind == cudaDevice:
+		s.ragged, s.why = graph.NewRagged(m, graph.RaggedOptions{Domain: graph.MicrosoftDomain, Metadata: s.paging.metadata})
+		return nil
+	case !s.device.onCPU():
 		s.why = fmt.Errorf("device %s runs the graph as it is", s.device.name)
 		return nil
 	}
-	if s.ragged, s.why = newRagged(m, func(*graph.Matrix) { s.inexact = true }); s.why != nil {
+	if s.ragged, s.why = newRagged(m, s.paging.metadata, func(*graph.Matrix) { s.inexact = true }); s.why != nil {
 		return nil
 	}
 	if s.matrices, err = packMatrices(dir, s.ragged.Matrices, o.Threads); err != nil {
@@ -135,10 +172,14 @@ func (s *session) rewrite(m *onnxpb.ModelProto, dir string, o Options) (err erro
 	return nil
 }
 
+// pagedHeads is what divides the size of heads that ONNX Runtime's PagedAttention
+// takes.
+const pagedHeads = 8
+
 // newRagged rewrites a graph for our operators. left is told of each matrix that
 // stays with ONNX Runtime.
-func newRagged(m *onnxpb.ModelProto, left func(*graph.Matrix)) (*graph.Ragged, error) {
-	return graph.NewRagged(m, graph.RaggedOptions{Domain: graph.OwnDomain, Take: func(x *graph.Matrix) bool {
+func newRagged(m *onnxpb.ModelProto, metadata bool, left func(*graph.Matrix)) (*graph.Ragged, error) {
+	return graph.NewRagged(m, graph.RaggedOptions{Domain: graph.OwnDomain, Metadata: metadata, Take: func(x *graph.Matrix) bool {
 		if takes(x) {
 			return true
 		}
@@ -163,3 +204,6 @@ func (s *session) free() error {
 	C.dm_trim()
 	return s.device.free()
 }
+
+// freeSession ends a session that is nobody's part.
+func freeSession(rt *C.dm_runtime, session unsafe.Pointer) { C.dm_session_free(rt, session) }

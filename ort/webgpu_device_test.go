@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/draftmill/draftmill/ort/graph"
 )
 
 func init() { testDevices = append(testDevices, "webgpu") }
@@ -47,5 +49,18 @@ func TestWebGPUMemoryFull(t *testing.T) {
 			t.Errorf("%d bytes are left", n-live)
 		}
 		bitEqual(t, "another model", good.feed(0, 1, 2, 3), want)
+	}
+}
+
+// TestWebGPUTakesPagedAttention: a session of a graph that was rewritten for CUDA
+// opens where some device has a kernel for its attention, in float16. Whether the
+// device can run it is another matter.
+func TestWebGPUTakesPagedAttention(t *testing.T) {
+	needLibrary(t)
+	for _, dir := range []string{"testdata/gqa-float16", "testdata/float16", "../testdata/models/llama-builder-fp16-cuda", "../testdata/models/qwen3-builder"} {
+		b := openBundleT(t, dir)
+		if err := openOn(t, "webgpu", pagedT(t, b, graph.Float16).Model, b); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }

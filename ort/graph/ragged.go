@@ -21,6 +21,7 @@ import (
 //	cumulative_sequence_length  int32 [B+1]
 //	past_seqlens                int32 [B]
 //	block_table                 int32 [B, most blocks of a sequence]
+//	attention_metadata          int32 [3], only with RaggedOptions.Metadata
 //	logit_rows                  int64 [R], the tokens of the row whose logits are wanted
 //	key_cache.N, value_cache.N  [blocks, block size, KV heads, head size]
 //
@@ -52,6 +53,7 @@ const (
 	CumulativeLengths = "cumulative_sequence_length"
 	PastLengths       = "past_seqlens"
 	BlockTable        = "block_table"
+	AttentionMetadata = "attention_metadata"
 	LogitRows         = "logit_rows"
 	Logits            = "logits"
 )
@@ -69,6 +71,17 @@ const (
 // RaggedOptions say for which kernels a graph is rewritten.
 type RaggedOptions struct {
 	Domain string // of the attention operator: OwnDomain or MicrosoftDomain
+
+	// Metadata gives the attention bounds that the host knows: at least as many as
+	// the most tokens that a sequence feeds, at least as many as the most it has
+	// then, and at most as many as that. Without them a device's kernels ask the
+	// device, and wait, in every layer.
+	Metadata bool
+
+	// Half is the type of the caches with MicrosoftDomain where the model's are of
+	// float32, which its kernels do not take: Float16, also where it is zero, or
+	// BFloat16.
+	Half ElementType
 
 	// Take decides which matrices become ours; what it refuses stays as it is.
 	// nil takes none. It is for OwnDomain only.
@@ -96,8 +109,13 @@ func NewRagged(m *onnxpb.ModelProto, o RaggedOptions) (*Ragged, error) {
 		return nil, err
 	}
 	r := &ragging{editor: e, options: o, layout: l, result: &Ragged{Cache: l.Cache}}
-	if o.Domain == OwnDomain {
+	switch {
+	case o.Domain == OwnDomain:
 		r.result.Cache = Float32
+	case l.Cache == Float32 && o.Half == BFloat16:
+		r.result.Cache = BFloat16
+	case l.Cache == Float32:
+		r.result.Cache = Float16
 	}
 	r.dropBranches()
 	switch l.Contract {
@@ -270,6 +288,22 @@ func (r *ragging) setCaches() {
 	}
 }
 
+// BlockTokens is how many tokens a block of the cache must hold, or a multiple of
+// it, for ONNX Runtime's FlashAttention on CUDA to read it in place: its tiles of
+// keys, which are as long as the size of heads lets them be, lie in one block each.
+func BlockTokens(headSize int) int {
+	switch {
+	case headSize <= 64:
+		return 256
+	case headSize <= 128:
+		return 128
+	}
+	return 64
+}
+
+// MostSequences is how many sequences ONNX Runtime's PagedAttention takes at once.
+const MostSequences = 256
+
 // finish makes the model.
 func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 	g := &onnxpb.GraphProto{Name: m.Graph.Name, Node: r.nodes}
@@ -292,6 +326,9 @@ func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 		g.Input = append(g.Input, Value(PositionIDs, Int64, 1, -1))
 	}
 	g.Input = append(g.Input, Value(CumulativeLengths, Int32, -1), Value(PastLengths, Int32, -1), Value(BlockTable, Int32, -1, -1), Value(LogitRows, Int64, -1))
+	if r.options.Metadata {
+		g.Input = append(g.Input, Value(AttentionMetadata, Int32, 3))
+	}
 	g.Output = append(g.Output, Value(Logits, Float32, -1, int64(max(r.layout.Vocab, 0))))
 	if r.layout.Vocab <= 0 {
 		g.Output[0] = Value(Logits, Float32, -1, -1)

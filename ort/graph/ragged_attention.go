@@ -31,7 +31,8 @@ const (
 	pagedSink       = 11
 	pagedQNorm      = 12
 	pagedKNorm      = 13
-	pagedInputs     = 14
+	pagedMetadata   = 16
+	pagedInputs     = 17
 )
 
 // attention is what PagedAttention needs to know of one layer.
@@ -167,6 +168,9 @@ func (r *ragging) paged(a *attention) {
 	in[pagedCumulative], in[pagedPast], in[pagedTable] = CumulativeLengths, PastLengths, BlockTable
 	in[pagedCos], in[pagedSin] = table(a.cos), table(a.sin)
 	in[pagedSink], in[pagedQNorm], in[pagedKNorm] = table(a.sink), table(a.qNorm), table(a.kNorm)
+	if r.options.Metadata {
+		in[pagedMetadata] = AttentionMetadata
+	}
 	for in[len(in)-1] == "" {
 		in = in[:len(in)-1]
 	}

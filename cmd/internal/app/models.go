@@ -257,7 +257,7 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 	tokens, lanes := m.room(models, len(job.Modes))
 	pair.Lanes, pair.Reads = lanes, m.reads(models)
 	for _, model := range models {
-		d, err := model.NewDecoder(tokens * model.Bundle().CacheBytesPerToken())
+		d, err := model.NewDecoder(tokens * model.CacheBytesPerToken())
 		if err != nil {
 			return none, nil, err
 		}
@@ -277,12 +277,12 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 func (m *Models) room(models []*ort.Model, modes int) (tokens, lanes int) {
 	budget := m.cfg.ORT.CacheMB << 20
 	if budget == 0 {
-		budget = freeMemory() / 2 / max(1, m.cfg.Workers)
+		budget = m.spareMemory(models[0])
 	}
 	budget /= max(1, modes)
 	token, sequence, ragged, longest := 0, 0, true, 0
 	for _, model := range models {
-		token += model.Bundle().CacheBytesPerToken()
+		token += model.CacheBytesPerToken()
 		sequence += model.CacheBytes()
 		longest = max(longest, model.Context())
 		ragged = ragged && model.Ragged() == nil
@@ -295,6 +295,17 @@ func (m *Models) room(models []*ort.Model, modes int) (tokens, lanes int) {
 		return tokens, 0
 	}
 	return tokens, max(1, budget/max(1, sequence))
+}
+
+// spareMemory is what the caches of one worker may take where nobody says: half of
+// what the machine has free; on a GPU that tells, what it has free beside the
+// weights but for a tenth of it all, which is for what passes compute.
+func (m *Models) spareMemory(target *ort.Model) int {
+	workers := max(1, m.cfg.Workers)
+	if free, total, err := target.DeviceMemory(); err == nil {
+		return max(0, free-total/10) / ((workers + len(m.cfg.ORT.Devices()) - 1) / len(m.cfg.ORT.Devices()))
+	}
+	return freeMemory() / 2 / workers
 }
 
 // model is the model in dir, as named has it, loaded. s is the

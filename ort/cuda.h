@@ -1,0 +1,13 @@
+// What of CUDA's driver is needed beside ONNX Runtime: how much memory a GPU has.
+// The driver's library is looked up when it is asked for, so that a program runs
+// where there is none.
+#ifndef DRAFTMILL_ORT_CUDA_H
+#define DRAFTMILL_ORT_CUDA_H
+
+#include <stddef.h>
+
+// The memory, in bytes, of the device-th GPU that this process sees: what is free
+// and what there is. It returns NULL, or a message that the caller frees.
+char *dm_cuda_memory(const char *library, int device, size_t *available, size_t *total);
+
+#endif
