@@ -33,6 +33,9 @@ func cudaSubjects(device string) (subjects []orttest.Subject) {
 	}{{"gqa-float16", 3e-2}, {"growing", 3e-2}, {"float16", 3e-2}, {"bfloat16", 1e-1}} {
 		subjects = append(subjects, orttest.Subject{Dir: "testdata/" + c.name, Device: ort.Options{Device: device}, Tolerance: c.tolerance})
 	}
+	// With passes of uniform shape recorded as CUDA graphs.
+	recorded := ort.Options{Device: device, ProviderOptions: map[string]string{"enable_cuda_graph": "1"}}
+	subjects = append(subjects, orttest.Subject{Dir: "testdata/gqa-float16", Device: recorded, Tolerance: 3e-2})
 	// The fallback: GroupQueryAttention, one sequence after another.
 	asExported := ort.Options{Device: device, AsExported: true}
 	subjects = append(subjects, orttest.Subject{Dir: "testdata/gqa-float16", Device: asExported, Tolerance: 3e-2})
@@ -44,7 +47,7 @@ func TestConformanceCUDA(t *testing.T) {
 	initDevice(t, "cuda")
 	gpus(t)
 	for _, s := range cudaSubjects("cuda") {
-		t.Run(fmt.Sprint(s.Dir, s.Device.AsExported), func(t *testing.T) { orttest.Conform(t, s) })
+		t.Run(fmt.Sprint(s.Dir, s.Device.AsExported, s.Device.ProviderOptions), func(t *testing.T) { orttest.Conform(t, s) })
 	}
 }
 
@@ -83,7 +86,7 @@ func TestCUDASideBySide(t *testing.T) {
 		device := fmt.Sprintf("cuda:%d", i%n)
 		wg.Go(func() {
 			for _, s := range cudaSubjects(device) {
-				t.Run(fmt.Sprintf("%d on %s/%s/%v", i, device, s.Dir, s.Device.AsExported), func(t *testing.T) { orttest.Conform(t, s) })
+				t.Run(fmt.Sprintf("%d on %s/%s/%v%v", i, device, s.Dir, s.Device.AsExported, s.Device.ProviderOptions), func(t *testing.T) { orttest.Conform(t, s) })
 			}
 		})
 	}

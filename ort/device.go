@@ -183,13 +183,13 @@ func (d *device) runs(session unsafe.Pointer, caches []string) error {
 }
 
 // provider makes sessions with these options run on the device.
-func (d *device) provider(so *yort.SessionOptions) error {
+func (d *device) provider(so *yort.SessionOptions, capture bool) error {
 	var err error
 	switch d.kind {
 	case webgpuDevice:
 		err = so.AppendExecutionProvider("WebGPU", d.options)
 	case cudaDevice:
-		err = d.cudaProvider(so)
+		err = d.cudaProvider(so, capture)
 	}
 	if err != nil {
 		return errors.New(plain(err.Error()))
@@ -198,8 +198,9 @@ func (d *device) provider(so *yort.SessionOptions) error {
 }
 
 // cudaProvider takes memory as it is asked for, where ONNX Runtime would take
-// twice as much each time: caches and weights come in few large pieces.
-func (d *device) cudaProvider(so *yort.SessionOptions) (err error) {
+// twice as much each time: caches and weights come in few large pieces. Graphs are
+// recorded only by sessions that say for each run which one it is.
+func (d *device) cudaProvider(so *yort.SessionOptions, capture bool) (err error) {
 	cuda, err := yort.NewCUDAProviderOptions()
 	if err != nil {
 		return err
@@ -210,10 +211,22 @@ func (d *device) cudaProvider(so *yort.SessionOptions) (err error) {
 		options[key] = value
 	}
 	options["device_id"] = strconv.Itoa(d.index)
+	if delete(options, recordsGraphs); capture {
+		options[recordsGraphs] = "1"
+	}
 	if err := cuda.Update(options); err != nil {
 		return err
 	}
 	return so.AppendExecutionProviderCUDA(cuda)
+}
+
+// recordsGraphs is the provider's option to record passes as CUDA graphs.
+const recordsGraphs = "enable_cuda_graph"
+
+// records reports whether the device is told to record passes.
+func (d *device) records() bool {
+	v := strings.ToLower(d.options[recordsGraphs])
+	return d.kind == cudaDevice && (v == "1" || v == "true")
 }
 
 // free follows the end of all sessions and blocks on the device.

@@ -66,6 +66,8 @@
 //     256 sequences a run at most, several runs beyond, and bounds of the lengths
 //     given, so that no layer waits for the device. Where the library or the graph
 //     cannot, the graph runs as it is.
+//   - With the provider's option enable_cuda_graph, passes of uniform shape are filled
+//     up to powers of two of sequences and recorded as CUDA graphs (captured.go).
 //   - A model whose cache the device's kernels would leave to the CPU is refused,
 //     with what helps; so is float32 attention of a graph as it is on CUDA, which
 //     knows half precision only. Other operators that a device lacks run on the CPU,

@@ -37,7 +37,8 @@ type Options struct {
 	// Progress, if not nil, is told how long loading takes.
 	Progress Progress
 
-	paging *paging // of tests, in place of the device's own
+	paging  *paging // of tests, in place of the device's own
+	capture bool    // the session's provider records graphs
 }
 
 // Model is a loaded model: the weights, shared by all decoders made from it.
@@ -131,7 +132,7 @@ func newSessionOptions(o Options, d *device) (*yort.SessionOptions, error) {
 		}
 	}
 	if err == nil {
-		err = d.provider(so)
+		err = d.provider(so, o.capture)
 	}
 	if err != nil {
 		return nil, errors.Join(err, so.Destroy())

@@ -21,6 +21,8 @@ type paging struct {
 	sequences int  // most sequences of one run; 0: any number
 	metadata  bool // the graph takes bounds of the lengths
 	moves     bool // blocks are copied by a session, as their memory is a device's
+	capture   bool // passes of uniform shape are filled up and recorded (captured.go)
+	repeats   int  // of tests: further runs of a recorded pass
 }
 
 // pagingOn is the paging of a device for heads of a size.
@@ -48,8 +50,13 @@ type paged struct {
 	tensors []block      // in the order of the graph's caches
 	token   int          // bytes of one token in one tensor
 	mover   *mover       // of a block of all tensors; nil where memory is copied
+	waste   blockTable   // a block that is nobody's, where passes are filled up
+
+	capturing capturing
+	number    string // of the recorded graph that the run options name
 
 	views   views
+	caches  [2][]C.dm_view // past and present, as they are bound
 	binding unsafe.Pointer // OrtIoBinding
 	handles block          // dm_run_handles
 	inputs  []C.dm_view    // of each run
@@ -78,7 +85,13 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 	if cacheBytes > 0 {
 		blocks = max(1, cacheBytes/(g.block*m.CacheBytesPerToken()))
 	}
+	if g.capture {
+		blocks++
+	}
 	p := &paged{model: m, runtime: m.runtime, paging: g, pool: newBlockPool(g.block, blocks)}
+	if g.capture {
+		p.waste = blockTable{p.pool.take()}
+	}
 	defer func() {
 		if err != nil {
 			p.free()
@@ -134,6 +147,7 @@ func (p *paged) bindCaches(r *graph.Ragged) error {
 	p.token = b.KVHeads * b.HeadSize * elem
 	blocks, size := len(p.pool.holders), p.paging.block
 	past, present := p.views.name(r.Caches, r.Cache), p.views.name(r.CachesOut, r.Cache)
+	p.caches = [2][]C.dm_view{past, present}
 	p.tensors = make([]block, len(r.Caches))
 	for i := range p.tensors {
 		var err error
@@ -145,10 +159,17 @@ func (p *paged) bindCaches(r *graph.Ragged) error {
 			v.memory = p.tensors[i].info()
 		}
 	}
-	if err := goError(C.dm_bind(p.runtime, p.binding, &past[0], C.size_t(len(past)), 0)); err != nil {
-		return err
+	return p.bindPool(p.binding)
+}
+
+// bindPool binds the pool's memory, as what goes in and what comes out.
+func (p *paged) bindPool(binding unsafe.Pointer) error {
+	for outputs, views := range p.caches {
+		if err := goError(C.dm_bind(p.runtime, binding, &views[0], C.size_t(len(views)), C.int(outputs))); err != nil {
+			return err
+		}
 	}
-	return goError(C.dm_bind(p.runtime, p.binding, &present[0], C.size_t(len(present)), 1))
+	return nil
 }
 
 func (p *paged) run() *C.dm_run_handles { return (*C.dm_run_handles)(p.handles.data) }
@@ -158,7 +179,13 @@ func (p *paged) add() error {
 	return nil
 }
 
-func (p *paged) capacity() int { return len(p.pool.holders) * p.paging.block }
+func (p *paged) capacity() int {
+	blocks := len(p.pool.holders)
+	if p.paging.capture {
+		blocks--
+	}
+	return blocks * p.paging.block
+}
 
 func (p *paged) reserve(slot, past, n int) (bool, error) {
 	copies, ok := p.pool.reserve(&p.tables[slot], past, n)
@@ -222,17 +249,32 @@ func (p *paged) forward(spans []Span, rows int) ([]float32, error) {
 // pass runs the graph on some spans, and puts their rows of logits where row at
 // is; it returns how many they are.
 func (p *paged) pass(spans []Span, at int) (rows int, err error) {
-	lengths := lengthsOf(spans)
-	width := p.pool.blocksFor(max(1, lengths.longest))
-	if err := p.size(len(spans), lengths.tokens, width, lengths.rows, at); err != nil {
+	if c, s, err := p.recorded(spans); err != nil {
+		return 0, err
+	} else if c != nil {
+		return p.replay(c, s, spans, at)
+	}
+	if p.paging.capture {
+		if err := p.runOption(eager); err != nil {
+			return 0, err
+		}
+	}
+	l := lengthsOf(spans)
+	width := p.pool.blocksFor(max(1, l.longest))
+	if err := p.size(len(spans), l.tokens, width, l.rows, at); err != nil {
 		return 0, err
 	}
-	p.pack(spans, width)
-	if p.in.metadata.view != nil {
-		copy(view[int32](&p.in.metadata.memory, 0, 3), []int32{int32(lengths.fed), int32(lengths.longest), int32(lengths.longest)})
-	}
+	p.pack(spans, shape{sequences: len(spans)}, width)
+	p.bound(l.fed, l.longest, l.longest)
 	err = goError(C.dm_forward(p.runtime, p.run(), &p.inputs[0], C.size_t(len(p.inputs)), &p.output[0], 1))
-	return lengths.rows, err
+	return l.rows, err
+}
+
+// bound sets the bounds of the lengths, where the graph takes them.
+func (p *paged) bound(fed, longest, least int) {
+	if p.in.metadata.view != nil {
+		copy(view[int32](&p.in.metadata.memory, 0, 3), []int32{int32(fed), int32(longest), int32(least)})
+	}
 }
 
 // lengths are the sizes of a run.
@@ -252,40 +294,52 @@ func lengthsOf(spans []Span) (l lengths) {
 	return l
 }
 
-// pack writes the inputs of a run, which has room for them.
-func (p *paged) pack(spans []Span, width int) {
-	tokens := 0
+// pack writes the inputs of a run, which has room for them. Where the shape has
+// more sequences than there are spans, sequences over the block that is nobody's
+// follow them.
+func (p *paged) pack(spans []Span, s shape, width int) {
+	k := packing{p: p, width: width}
+	*(*int64)(p.in.rows.memory.data) = 0 // where no row is wanted: the graph takes no fewer than one
+	*(*int32)(p.in.cumulative.memory.data) = 0
 	for i := range spans {
-		tokens += len(spans[i].Tokens)
+		k.add(spans[i].Tokens, spans[i].Past, spans[i].Rows, p.tables[spans[i].Slot])
 	}
-	ids := view[int64](&p.in.ids.memory, 0, tokens)
-	cumulative, pasts := view[int32](&p.in.cumulative.memory, 0, len(spans)+1), view[int32](&p.in.pasts.memory, 0, len(spans))
-	table := view[int32](&p.in.table.memory, 0, len(spans)*width)
-	wanted := (*int64)(p.in.rows.memory.data)
-	*wanted = 0  // where no row is wanted: the graph takes no fewer than one
-	clear(table) // behind a sequence's last block; never read
-	at, row := 0, 0
-	cumulative[0] = 0
-	for i := range spans {
-		s := &spans[i]
-		for j, t := range s.Tokens {
-			ids[at+j] = int64(t)
-		}
-		if p.in.positions.view != nil {
-			positions := view[int64](&p.in.positions.memory, 0, tokens)
-			for j := range s.Tokens {
-				positions[at+j] = int64(s.Past + j)
-			}
-		}
-		at += len(s.Tokens)
-		for j := range s.Rows {
-			*(*int64)(p.in.rows.memory.at(8 * row)) = int64(at - s.Rows + j)
-			row++
-		}
-		cumulative[i+1], pasts[i] = int32(at), int32(s.Past)
-		blocks := p.tables[s.Slot]
-		copy(table[i*width:(i+1)*width], blocks[:min(width, len(blocks))])
+	for k.sequences < s.sequences {
+		k.add(fillers[:s.tokens], 0, s.rows, p.waste)
 	}
+}
+
+// fillers are the tokens of such a sequence.
+var fillers [capturedTokens]int32
+
+// packing counts what was packed.
+type packing struct {
+	p                             *paged
+	width, sequences, tokens, row int
+}
+
+func (k *packing) add(tokens []int32, past, rows int, blocks blockTable) {
+	in := &k.p.in
+	ids := view[int64](&in.ids.memory, 8*k.tokens, len(tokens))
+	for j, t := range tokens {
+		ids[j] = int64(t)
+	}
+	if in.positions.view != nil {
+		positions := view[int64](&in.positions.memory, 8*k.tokens, len(tokens))
+		for j := range tokens {
+			positions[j] = int64(past + j)
+		}
+	}
+	k.tokens += len(tokens)
+	for j, wanted := 0, view[int64](&in.rows.memory, 8*k.row, rows); j < rows; j++ {
+		wanted[j] = int64(k.tokens - rows + j)
+	}
+	k.row += rows
+	view[int32](&in.pasts.memory, 4*k.sequences, 1)[0] = int32(past)
+	table := view[int32](&in.table.memory, 4*k.sequences*k.width, k.width)
+	clear(table[copy(table, blocks):]) // behind a sequence's last block; never read
+	k.sequences++
+	view[int32](&in.cumulative.memory, 4*k.sequences, 1)[0] = int32(k.tokens)
 }
 
 // size makes room for a run and sets the shapes of what it binds. Its logits go
@@ -327,8 +381,11 @@ func (p *paged) size(spans, tokens, width, rows, at int) error {
 	return nil
 }
 
-// free releases the binding and then the memory that is bound.
+// free releases the bindings and then the memory that is bound.
 func (p *paged) free() {
+	for _, c := range p.capturing.shapes {
+		c.free(p)
+	}
 	if p.binding != nil {
 		C.dm_binding_free(p.runtime, p.binding)
 		p.binding = nil

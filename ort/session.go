@@ -67,7 +67,7 @@ func newSession(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *session, 
 		s.session, err = openModel(rt, model, dir, options)
 		return s, err
 	}
-	if s.ragged != nil && s.openPaged(dir, options) {
+	if s.ragged != nil && s.openPaged(dir, o) {
 		return s, nil
 	}
 	// As it is, whatever was tried with it.
@@ -80,22 +80,41 @@ func newSession(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *session, 
 	return s, d.runs(s.session, b.layout.Past)
 }
 
-// openPaged makes a session of the graph that was rewritten for a device. It
-// returns false where the library, or the device, has no kernel for it; then why
-// says so, and the graph as it is may still run.
-func (s *session) openPaged(dir string, options *yort.SessionOptions) bool {
+// openPaged makes a session of the graph that was rewritten for a device, which
+// records passes where it is told to and can. It returns false where the library,
+// or the device, has no kernel for it; then why says so, and the graph as it is may
+// still run.
+func (s *session) openPaged(dir string, o Options) bool {
 	model := s.ragged.Model
 	s.ragged.Model = nil
 	var err error
-	if s.session, err = openModel(s.runtime, model, dir, options); err == nil {
-		if err = s.device.runs(s.session, s.ragged.Caches); err == nil {
+	for _, s.paging.capture = range []bool{true, false} {
+		if s.paging.capture && !s.device.records() {
+			continue
+		}
+		if err = s.openRewritten(model, dir, o); err == nil {
 			return true
 		}
-		C.dm_session_free(s.runtime, s.session)
-		s.session = nil
 	}
 	s.ragged, s.why = nil, fmt.Errorf("device %s does not take paged attention: %w", s.device.name, err)
 	return false
+}
+
+func (s *session) openRewritten(model *onnxpb.ModelProto, dir string, o Options) (err error) {
+	o.capture = s.paging.capture
+	options, err := newSessionOptions(o, s.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, options.Destroy()) }()
+	if s.session, err = openModel(s.runtime, model, dir, options); err != nil {
+		return err
+	}
+	if err = s.device.runs(s.session, s.ragged.Caches); err != nil {
+		freeSession(s.runtime, s.session)
+		s.session = nil
+	}
+	return err
 }
 
 // openCrossed makes sessions of the graphs of an encoder-decoder model.

@@ -32,6 +32,7 @@ enum {
   RELEASE_IO_BINDING = 135,
   BIND_INPUT = 136,
   BIND_OUTPUT = 137,
+  ADD_RUN_CONFIG_ENTRY = 165,
   SYNCHRONIZE_INPUTS = 202,
   SYNCHRONIZE_OUTPUTS = 203,
   MEMORY_DEVICE_TYPE = 225,
@@ -66,6 +67,7 @@ typedef status (*bind_fn)(void *, const char *, void *);
 typedef status (*session_fn)(void *, const char *, void *, void **);
 typedef status (*bytes_session_fn)(void *, const void *, size_t, void *, void **);
 typedef status (*run_fn)(void *, void *, void *);
+typedef status (*option_fn)(void *, const char *, const char *);
 
 static char *failure(void *const *api, status s) {
   if (s == NULL) return NULL;
@@ -213,6 +215,10 @@ char *dm_loop(const dm_runtime *rt, const dm_run_handles *h, size_t n) {
     if (s != NULL) return failure(rt->api, s);
   }
   return NULL;
+}
+
+char *dm_run_option(const dm_runtime *rt, void *options, const char *key, const char *value) {
+  return failure(rt->api, ((option_fn)rt->api[ADD_RUN_CONFIG_ENTRY])(options, key, value));
 }
 
 static float from_bits(uint32_t bits) {

@@ -92,6 +92,9 @@ char *dm_forward(const dm_runtime *rt, const dm_run_handles *h, const dm_view *i
 // Runs what is bound n times: the bare loop that draftmill is measured against.
 char *dm_loop(const dm_runtime *rt, const dm_run_handles *h, size_t n);
 
+// Sets an entry of run options, by its name in ONNX Runtime.
+char *dm_run_option(const dm_runtime *rt, void *options, const char *key, const char *value);
+
 // Widens n half-precision (bf16 = 0) or bfloat16 (bf16 = 1) numbers to float32.
 void dm_widen(const uint16_t *src, float *dst, size_t n, int bf16);
 
