@@ -186,6 +186,9 @@ type ORT struct {
 	// Device is cpu, cuda, cuda:N or webgpu, or a list of them with commas.
 	// Whether the library can do it is for the engine to say.
 	Device string `mapstructure:"device"`
+	// DraftDevice is where the draft model runs, as Device; empty means where the
+	// target does.
+	DraftDevice string `mapstructure:"draft_device"`
 	// ProviderOptions go to the device's execution provider word for word,
 	// upper and lower case kept.
 	ProviderOptions map[string]string `mapstructure:"provider_options"`
@@ -278,3 +281,11 @@ func (l Lanes) Count() (n int, auto bool, err error) {
 
 // Devices reads Device's list.
 func (o *ORT) Devices() []string { return strings.Split(o.Device, ",") }
+
+// DraftDevices lists those of the draft model.
+func (o *ORT) DraftDevices() []string {
+	if o.DraftDevice == "" {
+		return o.Devices()
+	}
+	return strings.Split(o.DraftDevice, ",")
+}

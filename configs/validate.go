@@ -115,6 +115,7 @@ func (p *problems) values() {
 		p.must(false, "lanes", "%v", err)
 	}
 	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)
+	p.must(c.ORT.DraftDevice == "" || deviceName.MatchString(c.ORT.DraftDevice), "ort.draft_device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.DraftDevice)
 	p.serverURLs()
 	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")
 	p.must(c.NATS.AckWait >= 100*time.Millisecond && c.NATS.AckWait <= time.Hour, "nats.ack_wait", "want 100ms to 1h, got %v", c.NATS.AckWait)

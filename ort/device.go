@@ -275,12 +275,41 @@ var remedies = []struct {
 		"the device's memory is full: lower the number of lanes or the context, or take a smaller model or one with fewer bits"},
 }
 
+// lost is what errors say after which a process can use a device no more: CUDA's
+// that stick to its context, and WebGPU's.
+var lost = []string{
+	"cuda failure 46:", "cuda failure 214:", "cuda failure 700:", "cuda failure 702:", "cuda failure 710:", "cuda failure 714:",
+	"cuda failure 715:", "cuda failure 716:", "cuda failure 717:", "cuda failure 718:", "cuda failure 719:", "cuda failure 999:",
+	"illegal memory access", "unspecified launch failure", "uncorrectable ecc error", "device-side assert", "gpu is lost",
+	"device was lost", "device is lost", "device lost",
+}
+
+// deviceLost is the error of a device that is gone.
+type deviceLost struct {
+	name string
+	err  error
+}
+
+func (e *deviceLost) Error() string {
+	return fmt.Sprintf("device %s is lost: look at its state (nvidia-smi, dmesg), and start this process again to use it: %v", e.name, e.err)
+}
+
+func (e *deviceLost) Unwrap() error { return e.err }
+
+// DeviceLost tells it from an error that another try may overcome.
+func (e *deviceLost) DeviceLost() bool { return true }
+
 // explain adds to an error what helps against it.
 func (d *device) explain(err error) error {
 	if err == nil || d.onCPU() {
 		return err
 	}
 	text := strings.ToLower(err.Error())
+	for _, says := range lost {
+		if strings.Contains(text, says) {
+			return &deviceLost{d.name, err}
+		}
+	}
 	for _, r := range remedies {
 		if r.kind != "" && r.kind != d.kind {
 			continue

@@ -173,3 +173,33 @@ func TestMoverKeepsBits(t *testing.T) {
 		})
 	}
 }
+
+// TestDeviceLost: what CUDA and WebGPU say when a device is gone, and what they say
+// otherwise.
+func TestDeviceLost(t *testing.T) {
+	for _, c := range []struct {
+		device, says string
+		lost         bool
+	}{
+		{"cuda:1", "CUDA failure 700: an illegal memory access was encountered ; GPU=1 ; hostname=h", true},
+		{"cuda", "CUDA failure 719: unspecified launch failure", true},
+		{"cuda", "CUDA failure 214: uncorrectable ECC error encountered", true},
+		{"webgpu", "Device is lost", true},
+		{"cuda", "CUDA failure 2: out of memory", false},
+		{"cuda", "Invalid input shape", false},
+		{"cpu", "device lost", false},
+	} {
+		d, err := parseDevice(Options{Device: c.device})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gone interface{ DeviceLost() bool }
+		err = d.explain(errors.New(c.says))
+		if got := errors.As(err, &gone) && gone.DeviceLost(); got != c.lost {
+			t.Errorf("%s: %q: lost %v", c.device, c.says, got)
+		}
+		if c.lost && !strings.HasPrefix(err.Error(), "device "+c.device+" is lost: ") {
+			t.Error(err)
+		}
+	}
+}

@@ -25,10 +25,13 @@ const (
 	// BlameNetwork is a queue, an object store or another worker (one that was stopped while it held a lock) that does
 	// not answer. It is waited for.
 	BlameNetwork
+	// BlameDevice is a device that is gone: no process that uses it can go on. The shard is handed back, the attempt is
+	// not counted, and the worker stops.
+	BlameDevice
 )
 
 func (b Blame) String() string {
-	return [...]string{"unknown", "message", "worker", "disk", "network"}[b]
+	return [...]string{"unknown", "message", "worker", "disk", "network", "device"}[b]
 }
 
 // A Fault is an error with the blame for it. Find it with errors.As, or ask [BlameFor].
@@ -53,11 +56,15 @@ func blame(b Blame, err error) error {
 // diskErrors are what a disk says that has no room or cannot be written.
 var diskErrors = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.ESTALE}
 
-// BlameFor returns the blame for an error.
+// BlameFor returns the blame for an error. An error of a Decoder whose device is gone has a method DeviceLost that says so.
 func BlameFor(err error) Blame {
 	var f *Fault
 	if errors.As(err, &f) {
 		return f.Blame
+	}
+	var device interface{ DeviceLost() bool }
+	if errors.As(err, &device) && device.DeviceLost() {
+		return BlameDevice
 	}
 	if bucket.Unreachable(err) || errors.Is(err, bucket.ErrLocked) {
 		return BlameNetwork

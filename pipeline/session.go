@@ -402,7 +402,7 @@ func (s *session) settle(ctx context.Context, d *shard, err error) {
 		err = errors.Join(err, d.writer.Abort())
 	}
 	s.shards = slices.DeleteFunc(s.shards, func(other *shard) bool { return other == d })
-	if b := BlameFor(err); ctx.Err() == nil && (b == BlameWorker || b == BlameDisk || b == BlameNetwork) {
+	if b := BlameFor(err); ctx.Err() == nil && (b == BlameWorker || b == BlameDisk || b == BlameNetwork || b == BlameDevice) {
 		s.trouble.note(err, func() error {
 			if d.folder == nil {
 				return nil

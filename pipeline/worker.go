@@ -113,6 +113,7 @@ type trouble struct {
 	faults int           // of the worker, one after the other, with no shard done between
 	pause  time.Duration // before the next shard
 	room   func() error  // says whether the place of results takes data again; nil: it always did
+	lost   bool          // the device is gone: nothing more is tried
 	last   error
 }
 
@@ -130,9 +131,12 @@ func (t *trouble) note(err error, room func() error) {
 	if t.pause = min(2*t.pause, lastPause); t.pause == 0 {
 		t.pause = firstPause
 	}
-	if b := BlameFor(err); b == BlameDisk || b == BlameNetwork {
+	switch BlameFor(err) {
+	case BlameDisk, BlameNetwork:
 		t.room = room
-	} else {
+	case BlameDevice:
+		t.lost = true
+	default:
 		t.faults++
 	}
 }
@@ -142,6 +146,9 @@ func (t *trouble) note(err error, room func() error) {
 func (t *trouble) wait(ctx context.Context) error {
 	if t.last == nil {
 		return nil
+	}
+	if t.lost {
+		return fmt.Errorf("the worker stops, others take its shards: %w", t.last)
 	}
 	if t.faults >= worstFaults {
 		return fmt.Errorf("the worker failed at %d shards one after the other: %w", t.faults, t.last)
@@ -158,8 +165,12 @@ func (t *trouble) wait(ctx context.Context) error {
 	}
 }
 
-// over says that a shard was done.
-func (t *trouble) over() { *t = trouble{} }
+// over says that a shard was done. That does not bring a device back.
+func (t *trouble) over() {
+	if !t.lost {
+		*t = trouble{}
+	}
+}
 
 // sleep waits for d or for the end of ctx, whose error it returns. Tests replace it.
 var sleep = func(ctx context.Context, d time.Duration) error {
@@ -299,7 +310,7 @@ func (w *Worker) outcome(d Delivery, err error) string {
 	switch BlameFor(err) {
 	case BlameMessage:
 		return "reject"
-	case BlameWorker, BlameDisk, BlameNetwork:
+	case BlameWorker, BlameDisk, BlameNetwork, BlameDevice:
 		return "release"
 	}
 	if d.Attempt() >= w.MaxAttempts {

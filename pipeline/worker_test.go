@@ -778,3 +778,57 @@ func TestJobsAreKnownByTheirSpecification(t *testing.T) {
 		}
 	}
 }
+
+// gone is what a decoder says whose device is lost.
+type gone struct{}
+
+func (gone) Error() string    { return "device cuda:1 is lost" }
+func (gone) DeviceLost() bool { return true }
+
+// TestALostDevice: in the middle of a run a device is lost. Its worker hands
+// everything in hand back uncounted, asks for nothing more and says why; another
+// worker does the job.
+func TestALostDevice(t *testing.T) {
+	b := newBench(t)
+	passes := 0
+	b.target.Before = func() {
+		if passes++; passes > 4 {
+			b.target.Fail = fmt.Errorf("a pass over 3 sequences: %w", gone{})
+		}
+	}
+	b.publish(t, 6)
+	ctx, cancel := context.WithCancel(t.Context()) // a worker that goes on would never end
+	defer cancel()
+	b.onSettle = func() {
+		if len(b.settled) > 40 {
+			cancel()
+		}
+	}
+	err := b.worker.Run(ctx, ctx)
+	if err == nil || !strings.Contains(err.Error(), "the worker stops, others take its shards: ") || !strings.Contains(err.Error(), "device cuda:1 is lost") || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("the worker ended with %v", err)
+	}
+	if len(b.settled) == 0 || slices.ContainsFunc(b.settled, func(s string) bool { return !strings.HasPrefix(s, "release ") && !strings.HasPrefix(s, "ack ") }) {
+		t.Errorf("settled %v", b.settled)
+	}
+	if b.opened != b.closed {
+		t.Errorf("opened %d pairs and closed %d", b.opened, b.closed)
+	}
+	b.target.Before, b.target.Fail = nil, nil // another device
+	left := 6
+	for _, s := range b.settled {
+		if strings.HasPrefix(s, "ack ") {
+			left--
+		}
+	}
+	b.settled = nil
+	b.work(t, left)
+	if err := b.submitter().Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range b.settled {
+		if !strings.HasPrefix(s, "ack ") {
+			t.Errorf("settled %v", b.settled)
+		}
+	}
+}

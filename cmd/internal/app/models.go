@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/draftmill/draftmill/configs"
@@ -181,8 +183,8 @@ type OpenFunc = func(context.Context, *pipeline.Job, pipeline.Place, pipeline.Mo
 // for one worker, the worker-th of this process: workers share the configured
 // devices evenly. The folders in overrides go before the place's.
 func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
-	devices := m.cfg.ORT.Devices()
-	device := devices[worker%len(devices)]
+	targets, drafts := m.cfg.ORT.Devices(), m.cfg.ORT.DraftDevices()
+	device := devices{targets[worker%len(targets)], drafts[worker%len(drafts)]}
 	type answer struct {
 		pair    engine.Pair
 		release func()
@@ -213,8 +215,11 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 	}
 }
 
+// devices are those of a pair.
+type devices struct{ target, draft string }
+
 // open makes the decoders of one job in one mode. The caller has the turn.
-func (m *Models) open(ctx context.Context, overrides pipeline.Place, device string, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
+func (m *Models) open(ctx context.Context, overrides pipeline.Place, device devices, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
 	var decoders []*ort.Decoder
 	release := func() {
 		for _, d := range decoders {
@@ -227,7 +232,7 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 		}
 	}()
 	var none engine.Pair
-	target, e, err := m.model(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device})
+	target, e, err := m.model(choose(overrides.Target, place.Target), job.Target, job.K+1, variant{job.Context, device.target})
 	if err != nil {
 		return none, nil, fmt.Errorf("open the target: %w", err)
 	}
@@ -248,7 +253,7 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 		return none, nil, err
 	}
 	if mode == pipeline.SpS && job.Draft != nil {
-		draft, _, err := m.model(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device})
+		draft, _, err := m.model(choose(overrides.Draft, place.Draft), *job.Draft, job.DraftWidth(), variant{job.Context, device.draft})
 		if err != nil {
 			return none, nil, fmt.Errorf("open the draft: %w", err)
 		}
@@ -275,34 +280,43 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device stri
 // sequences have caches of a whole context each, how many lanes (0: no bound).
 // At least one sequence has room, come what may.
 func (m *Models) room(models []*ort.Model, modes int) (tokens, lanes int) {
-	budget := m.cfg.ORT.CacheMB << 20
-	if budget == 0 {
-		budget = m.spareMemory(models[0])
-	}
-	budget /= max(1, modes)
-	token, sequence, ragged, longest := 0, 0, true, 0
+	ragged, longest := true, 0
+	on := map[string][]*ort.Model{}
 	for _, model := range models {
-		token += model.CacheBytesPerToken()
-		sequence += model.CacheBytes()
 		longest = max(longest, model.Context())
 		ragged = ragged && model.Ragged() == nil
+		on[model.Device()] = append(on[model.Device()], model)
 	}
-	tokens = budget / max(1, token)
+	tokens, lanes = math.MaxInt, math.MaxInt
+	for _, models := range on { // each device has memory of its own
+		budget := m.cfg.ORT.CacheMB << 20
+		if budget == 0 {
+			budget = m.spareMemory(models[0])
+		}
+		budget /= max(1, modes)
+		token, sequence := 0, 0
+		for _, model := range models {
+			token += model.CacheBytesPerToken()
+			sequence += model.CacheBytes()
+		}
+		tokens = min(tokens, budget/max(1, token))
+		lanes = min(lanes, max(1, budget/max(1, sequence)))
+	}
 	if m.cfg.ORT.CacheMB == 0 { // a guess of ours must not shorten the context
 		tokens = max(tokens, longest)
 	}
 	if ragged {
 		return tokens, 0
 	}
-	return tokens, max(1, budget/max(1, sequence))
+	return tokens, lanes
 }
 
 // spareMemory is what the caches of one worker may take where nobody says: half of
 // what the machine has free; on a GPU that tells, what it has free beside the
 // weights but for a tenth of it all, which is for what passes compute.
-func (m *Models) spareMemory(target *ort.Model) int {
+func (m *Models) spareMemory(model *ort.Model) int {
 	workers := max(1, m.cfg.Workers)
-	if free, total, err := target.DeviceMemory(); err == nil {
+	if free, total, err := model.DeviceMemory(); err == nil {
 		return max(0, free-total/10) / ((workers + len(m.cfg.ORT.Devices()) - 1) / len(m.cfg.ORT.Devices()))
 	}
 	return freeMemory() / 2 / workers
@@ -381,6 +395,11 @@ func (m *Models) init(device string) error {
 	if m.inited {
 		return nil
 	}
+	for _, d := range slices.Concat(m.cfg.ORT.Devices(), m.cfg.ORT.DraftDevices()) {
+		if strings.HasPrefix(d, "cuda") { // a process has one library, and that of a GPU runs cpu too
+			device = d
+		}
+	}
 	lib, err := library.FindFor(device, m.cfg.ORT.Library)
 	if err != nil {
 		return err
@@ -407,7 +426,7 @@ func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 			return nil, err
 		}
 		model, err := ort.Load(e.bundle, ort.Options{
-			Threads: m.cfg.ORT.Threads, Device: v.device, ProviderOptions: m.cfg.ORT.ProviderOptions,
+			Threads: m.cfg.ORT.Threads, Device: v.device, ProviderOptions: m.providerOptions(v.device),
 			Context: v.context, Progress: ort.LogProgress(m.log),
 		})
 		if err != nil {
@@ -426,6 +445,16 @@ func (m *Models) load(e *entry, s int, v variant) (*ort.Model, error) {
 		l.tested = s
 	}
 	return l.model, nil
+}
+
+// providerOptions are those of a device; where a pair's models are on several, the
+// CPU is not the one that they are meant for.
+func (m *Models) providerOptions(device string) map[string]string {
+	all := slices.Concat(m.cfg.ORT.Devices(), m.cfg.ORT.DraftDevices())
+	if device == "cpu" && slices.ContainsFunc(all, func(d string) bool { return d != "cpu" }) {
+		return nil
+	}
+	return m.cfg.ORT.ProviderOptions
 }
 
 func (m *Models) closed(d *ort.Decoder) {
