@@ -262,7 +262,7 @@ func (p *problems) files() {
 }
 
 func (p *problems) submitFiles() {
-	if !isURL(p.c.Dataset) && !ofHub(p.c.Dataset) {
+	if _, err := os.Lstat(p.c.Dataset); !isURL(p.c.Dataset) && !ofHub(p.c.Dataset) && (err == nil || !strings.ContainsAny(filepath.Base(p.c.Dataset), "*?")) {
 		p.file("dataset", p.c.Dataset)
 	}
 	text, err := p.c.TemplateText()

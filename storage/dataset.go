@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/draftmill/draftmill/storage/bucket"
 )
 
 // Columns names the columns of a dataset that hold the prompt and the id. An
@@ -24,7 +21,7 @@ type Columns struct {
 
 // A Row is one row of a dataset. Its memory is the caller's.
 type Row struct {
-	Index  int64             // from 0, in file order: the key of a row
+	Index  int64             // from 0, in the order of files and in them: the key of a row
 	ID     string            // the id column as text, valid UTF-8; not necessarily unique; the index in decimal if there is none
 	Prompt []byte            // as in the file: perhaps empty, perhaps not UTF-8
 	Null   bool              // the file has no prompt here; Prompt is nil
@@ -34,7 +31,7 @@ type Row struct {
 // Info describes an open dataset.
 type Info struct {
 	Format  string   // FormatParquet, FormatArrowFile, FormatArrowStream or FormatJSONLines
-	Rows    int64    // -1 if only reading to the end tells
+	Rows    int64    // -1 if only reading to the end tells, as with several files
 	Columns Columns  // as found; ID is empty if rows are identified by their index; Messages is set if prompts are lists: Prompt is a list's JSON then
 	All     []string // every column of the file; of JSON Lines, the keys of the first object, sorted
 }
@@ -42,19 +39,23 @@ type Info struct {
 // A Dataset is a stream of rows in file order. It is not safe for concurrent
 // use.
 type Dataset struct {
-	path   string
-	file   *bucket.File
+	files  []*datasetFile
+	at     int // the file that source reads
+	wanted wanted
+	info   Info
 	source *childReader
 	index  int64
 	err    error // sticky; io.EOF at the end
 }
 
 // OpenDataset opens a Parquet, Arrow IPC (file or stream) or JSON Lines file,
-// by its path or URL; its first bytes say which, not its name. Rows are read as
-// they are asked for; an object in a store is fetched whole, into a temporary
-// file without a name. A child process with limits of memory and time parses it
-// (readermain.go), so that a damaged file is an error here and nothing
-// worse. Every error is one line that names the file.
+// by its path or URL; its first bytes say which, not its name. A path with * or ?
+// in its last part is that of several files of the same kind and columns, whose
+// rows follow each other in the order of the files' names; see [IsPattern]. Rows
+// are read as they are asked for; an object in a store is fetched whole, into a
+// temporary file without a name. A child process with limits of memory and time
+// parses a file (readermain.go), so that a damaged one is an error here and
+// nothing worse. Every error is one line that names the file.
 func OpenDataset(path string, cols Columns) (*Dataset, error) {
 	return OpenDatasetFields(path, cols, nil)
 }
@@ -63,27 +64,24 @@ func OpenDataset(path string, cols Columns) (*Dataset, error) {
 // than only names, those that the file has; nil is all. A Parquet column that
 // nobody asks for is not read.
 func OpenDatasetFields(path string, cols Columns, only []string) (*Dataset, error) {
-	file, err := openDatasetFile(path)
+	files, err := openDatasetFiles(path)
 	if err != nil {
-		return nil, datasetError(path, err)
+		return nil, err
 	}
-	src, err := openSource(file, wanted{cols, only})
-	if err != nil {
-		_ = file.Close()
-		return nil, datasetError(path, err)
+	d := &Dataset{files: files, wanted: wanted{cols, only}}
+	if d.source, err = openSource(files[0], d.wanted); err != nil {
+		return nil, errors.Join(datasetError(files[0].place, err), closeFiles(files))
 	}
-	return &Dataset{path: path, file: file, source: src}, nil
+	if d.info = d.source.info(); len(files) > 1 {
+		d.info.Rows = -1
+	}
+	return d, nil
 }
 
-// Digest is the sha256 of the file, in lower-case hexadecimal. It reads the file
-// once more and leaves the rows where they are.
-func (d *Dataset) Digest() (string, error) {
-	digest, err := fileDigest(d.file, d.file.Info.Size)
-	if err != nil {
-		err = datasetError(d.path, err)
-	}
-	return digest, err
-}
+// Digest is the sha256 of the file, in lower-case hexadecimal; of several files it
+// is that of the lines that sha256sum prints for them. It reads the files once
+// more and leaves the rows where they are.
+func (d *Dataset) Digest() (string, error) { return filesDigest(d.files) }
 
 // wanted is what is read of a file: the prompt, the id and Only.
 type wanted struct {
@@ -95,46 +93,16 @@ func (w wanted) reads(name string) bool {
 	return w.Only == nil || name == w.Prompt || name == w.ID || slices.Contains(w.Only, name)
 }
 
-// openDatasetFile opens what can be a dataset. A folder is looked at before it is
-// opened: a named pipe would wait for its writer.
-func openDatasetFile(place string) (*bucket.File, error) {
-	dir, name := bucket.Split(place)
-	b, err := bucket.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if !bucket.IsURL(place) {
-		stat, err := os.Stat(place)
-		switch {
-		case err != nil:
-			return nil, err
-		case stat.IsDir():
-			return nil, errors.New("it is a folder: name one Parquet, Arrow IPC or JSON Lines file")
-		case !stat.Mode().IsRegular():
-			return nil, errors.New("it is not a regular file")
-		}
-	}
-	file, err := b.Open(context.Background(), name)
-	if err != nil {
-		return nil, err
-	}
-	if file.Info.Size == 0 {
-		_ = file.Close()
-		return nil, errors.New("it is empty")
-	}
-	return file, nil
-}
-
-func openSource(f *bucket.File, cols wanted) (*childReader, error) {
+func openSource(f *datasetFile, cols wanted) (*childReader, error) {
 	format, err := detectFormat(f, f.Info.Size)
 	if err != nil {
 		return nil, err
 	}
-	return startReader(f.File, readerRequest{Format: format, Columns: cols, Size: f.Info.Size})
+	return startReader(f.File.File, readerRequest{Format: format, Columns: cols, Size: f.Info.Size})
 }
 
 // Info describes the dataset.
-func (d *Dataset) Info() Info { return d.source.info() }
+func (d *Dataset) Info() Info { return d.info }
 
 // Next returns the next row, or io.EOF after the last. An error is final.
 func (d *Dataset) Next() (Row, error) {
@@ -142,11 +110,14 @@ func (d *Dataset) Next() (Row, error) {
 		return Row{}, d.err
 	}
 	row, err := d.source.next()
-	if err != nil {
-		d.err = err
-		if !errors.Is(err, io.EOF) {
-			d.err = datasetError(d.path, err)
+	for errors.Is(err, io.EOF) {
+		if d.err = d.turn(); d.err != nil {
+			return Row{}, d.err
 		}
+		row, err = d.source.next()
+	}
+	if err != nil {
+		d.err = datasetError(d.files[d.at].place, err)
 		return Row{}, d.err
 	}
 	row.Index = d.index
@@ -163,7 +134,7 @@ func (d *Dataset) Close() error {
 	if d.err == nil {
 		d.err = errors.New("read dataset: it is closed")
 	}
-	return errors.Join(d.source.close(), d.file.Close())
+	return errors.Join(d.source.close(), closeFiles(d.files))
 }
 
 // datasetError names the file, once, in one line.

@@ -43,7 +43,7 @@ as samples of lm-evaluation-harness.`,
 			if err != nil {
 				return err
 			}
-			rows, err := openScored(job, dataset)
+			rows, err := openScored(cmd.Context(), job, dataset)
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ as samples of lm-evaluation-harness.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&out, "out", "out", "output `DIR` in which the job's folder is")
-	f.StringVar(&dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
+	f.StringVar(&dataset, "dataset", "", "dataset `FILE`, or its name on the Hub (default: where it was when the job was submitted)")
 	f.StringVar(&mode, "mode", configs.ModeSpS, "`MODE`: ars or sps")
 	f.StringVar(&format, "format", eval.HumanEvalJSONL, "`FORMAT`: humaneval, evalplus, bigcode, openai or lm-eval")
 	f.StringVar(&extract, "extract", "", "`WAY` to take a program from a completion: none or fenced (default: fenced where the job has a template)")

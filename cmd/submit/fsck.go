@@ -62,7 +62,7 @@ missing. Exit code 0 then says that nothing is wrong any more.`,
 	}
 	configs.JobFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&f.mend, "repair", false, "mend what can be mended, and queue again what is missing")
-	cmd.Flags().StringVar(&f.dataset, "dataset", "", "with --repair, the dataset `FILE` (default: where it was when the job was submitted)")
+	cmd.Flags().StringVar(&f.dataset, "dataset", "", "with --repair, the dataset `FILE`, or its name on the Hub (default: where it was when the job was submitted)")
 	return cmd
 }
 
@@ -226,7 +226,7 @@ func (f *fsck) repair(ctx context.Context, r *fsckResult) (queued int, err error
 		Job: job, Folder: f.folder, Publisher: f.q, Overseer: &overseer{f.q, f.scope},
 		Place: pipeline.Place{Out: out, Target: was.Target, Draft: was.Draft, Table: was.Table},
 		Reopen: func() (pipeline.Rows, func() error, error) {
-			d, err := openScored(f.folder, f.dataset)
+			d, err := openScored(ctx, f.folder, f.dataset)
 			if err != nil {
 				return nil, nil, err
 			}

@@ -54,7 +54,7 @@ has the target's distribution like any other.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&t.dataset, "dataset", "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines")
+	f.StringVar(&t.dataset, "dataset", "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines; or its name on the Hub")
 	f.StringArrayVar(&t.columns, "column", nil, "column `NAME` of the texts (default: the prompt, recognized by name); repeatable: a row's columns are joined in this order")
 	f.IntVar(&t.limit, "limit", 0, "take the first `N` rows of the dataset only; 0 takes all")
 	f.StringVar(&t.job, "job", "", "earlier `JOB` of the same target, or its folder: train on its completions")

@@ -55,7 +55,7 @@ precisions. A text longer than the context, or than 4096 tokens, is cut.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.texts.dataset, "dataset", "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines")
+	f.StringVar(&r.texts.dataset, "dataset", "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines; or its name on the Hub")
 	f.StringArrayVar(&r.texts.columns, "column", nil, "column `NAME` of the texts (default: the prompt, recognized by name); repeatable: a row's columns are joined in this order")
 	f.IntVar(&r.texts.limit, "limit", 0, "take the first `N` rows only; 0 takes all")
 	f.BoolVar(&r.asJSON, "json", false, "print it as JSON")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ log. --html writes one page that needs no network; --plots the plots as SVG and 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return r.run(args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return r.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -74,7 +75,7 @@ log. --html writes one page that needs no network; --plots the plots as SVG and 
 func (r *reporting) flags(f *pflag.FlagSet) {
 	f.StringVar(&r.out, "out", "out", "output `DIR` in which jobs' folders are")
 	f.StringVar(&r.column, "column", "", "acceptance and scores by the values of a column `NAME` of the dataset")
-	f.StringVar(&r.dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
+	f.StringVar(&r.dataset, "dataset", "", "dataset `FILE`, or its name on the Hub (default: where it was when the job was submitted)")
 	f.StringVar(&r.target, "target", "", "target model `DIR`, for the texts of tokens (default: where it was when the job was submitted)")
 	f.Float64Var(&r.margin, "margin", 0, "margin `D` of equivalence in place of the jobs'; the report says that it was not fixed before")
 	f.IntVar(&r.samples, "samples", 200, "completions of up to `N` rows on the page")
@@ -91,7 +92,7 @@ func (r *reporting) check() error {
 	return nil
 }
 
-func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
+func (r *reporting) run(ctx context.Context, names []string, stdout, stderr io.Writer) error {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (r *reporting) run(names []string, stdout, stderr io.Writer) error {
 		}
 		jobs = append(jobs, job)
 	}
-	o, err := r.options(jobs[0], stderr)
+	o, err := r.options(ctx, jobs[0], stderr)
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (r *reporting) text(c *report.Comparison, stdout io.Writer) error {
 
 // options finds what the comparison looks at beside the job: the dataset and
 // the tokenizer, where they are at hand. Asked for by a flag, they must be.
-func (r *reporting) options(job *storage.Job, stderr io.Writer) (report.Options, error) {
+func (r *reporting) options(ctx context.Context, job *storage.Job, stderr io.Writer) (report.Options, error) {
 	o := report.Options{Margin: r.margin, Column: r.column}
 	if r.html != "" {
 		o.Samples = r.samples
@@ -221,7 +222,7 @@ func (r *reporting) options(job *storage.Job, stderr io.Writer) (report.Options,
 	if r.html == "" && r.column == "" {
 		return o, nil
 	}
-	dataset, err := openScored(job, r.dataset)
+	dataset, err := openScored(ctx, job, r.dataset)
 	if err != nil {
 		if r.column != "" || r.dataset != "" {
 			return o, err

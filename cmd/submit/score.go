@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"runtime"
 	"slices"
 
@@ -80,7 +82,7 @@ fails, this machine is not fit to score.`,
 	}
 	f := cmd.Flags()
 	configs.TargetFlags(f)
-	f.StringVar(&s.dataset, "dataset", "", "dataset `FILE` (default: where it was when the job was submitted)")
+	f.StringVar(&s.dataset, "dataset", "", "dataset `FILE`, or its name on the Hub (default: where it was when the job was submitted)")
 	f.StringVar(&s.options.Kind, "by", "", "`WAY`: programs, references, or likelihood alone (default: programs where the dataset has tests)")
 	f.BoolVar(&s.likelihood, "likelihood", false, "score by the target's likelihood too")
 	f.StringVar(&s.options.Reference, "reference", "", "column `NAME` to compare texts with (default: summary, reference, answer or target)")
@@ -109,7 +111,7 @@ func (s *scoring) run(cmd *cobra.Command, cfg configs.Config, name string) (err 
 	if err != nil {
 		return err
 	}
-	dataset, err := openScored(job, s.dataset)
+	dataset, err := openScored(ctx, job, s.dataset)
 	if err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func (s *scoring) open(ctx context.Context, cfg configs.Config, name string) (*s
 
 // likelihoods asks the target about the completions of a mode.
 func (s *scoring) likelihoods(ctx context.Context, m *jobModels, pair engine.Pair, mode string, all []storage.Completion) (scores []storage.Score, err error) {
-	rows, err := openScored(m.folder, s.dataset)
+	rows, err := openScored(ctx, m.folder, s.dataset)
 	if err != nil {
 		return nil, err
 	}
@@ -172,13 +174,15 @@ func (s *scoring) likelihoods(ctx context.Context, m *jobModels, pair engine.Pai
 	})
 }
 
-// openScored opens the dataset of a job: path, or where it was when the job was
-// submitted. It must be the file that was decoded.
-func openScored(job *storage.Job, path string) (*storage.Dataset, error) {
+// openScored opens the dataset of a job: what is named, or where it was when the
+// job was submitted; one of the Hub that is no longer there is fetched again. It
+// must be what was decoded.
+func openScored(ctx context.Context, job *storage.Job, name string) (*storage.Dataset, error) {
 	var spec struct {
 		Dataset struct {
 			Name         string `json:"name"`
 			SHA256       string `json:"sha256"`
+			Source       string `json:"source"`
 			PromptColumn string `json:"prompt_column"`
 			IDColumn     string `json:"id_column"`
 		} `json:"dataset"`
@@ -189,12 +193,18 @@ func openScored(job *storage.Job, path string) (*storage.Dataset, error) {
 	if err := json.Unmarshal(job.Spec(), &spec); err != nil {
 		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
 	}
-	if path == "" {
-		if path = job.Place().Dataset; path == "" {
+	columns := storage.Columns{Prompt: spec.Dataset.PromptColumn, ID: spec.Dataset.IDColumn, Messages: spec.Chat.Messages}
+	again := "" // by what name it can be fetched
+	if name == "" {
+		name, again = job.Place().Dataset, spec.Dataset.Source
+		if name == "" && again == "" {
 			return nil, configs.Usagef("where the dataset %s of job %s lies is not known: name it with --dataset FILE", spec.Dataset.Name, job.Name())
 		}
 	}
-	dataset, err := storage.OpenDataset(path, storage.Columns{Prompt: spec.Dataset.PromptColumn, ID: spec.Dataset.IDColumn, Messages: spec.Chat.Messages})
+	path, dataset, err := openNamed(ctx, name, columns)
+	if again != "" && errors.Is(err, fs.ErrNotExist) {
+		path, dataset, err = openNamed(ctx, again, columns)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; name the dataset with --dataset FILE", err)
 	}
@@ -206,6 +216,15 @@ func openScored(job *storage.Job, path string) (*storage.Dataset, error) {
 		return nil, errors.Join(err, dataset.Close())
 	}
 	return dataset, nil
+}
+
+// openNamed opens a dataset by its path, URL or name on the Hub.
+func openNamed(ctx context.Context, name string, columns storage.Columns) (path string, dataset *storage.Dataset, err error) {
+	located, err := app.LocateDataset(ctx, slog.New(slog.DiscardHandler), name)
+	if err == nil {
+		dataset, err = storage.OpenDataset(located.Path, columns)
+	}
+	return located.Path, dataset, err
 }
 
 // progressLine writes one line of a command again and again, where there is a terminal.

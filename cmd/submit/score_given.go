@@ -44,7 +44,7 @@ func (g *giving) open(ctx context.Context, path string) (job *storage.Job, err e
 	if err != nil {
 		return nil, fmt.Errorf("read the completions: %w", err)
 	}
-	rows, err := storage.OpenDataset(g.dataset, storage.Columns{Prompt: g.prompt, ID: g.id})
+	place, rows, err := openNamed(ctx, g.dataset, storage.Columns{Prompt: g.prompt, ID: g.id})
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (g *giving) open(ctx context.Context, path string) (job *storage.Job, err e
 		name = givenName(path)
 	}
 	spec, err := eval.GivenSpec(name,
-		eval.GivenDataset{Name: filepath.Base(g.dataset), SHA256: digest, PromptColumn: columns.Prompt, IDColumn: columns.ID},
+		eval.GivenDataset{Name: filepath.Base(place), SHA256: digest, PromptColumn: columns.Prompt, IDColumn: columns.ID},
 		eval.Source{File: filepath.Base(path), SHA256: hex.EncodeToString(sum[:]), Format: format})
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (g *giving) open(ctx context.Context, path string) (job *storage.Job, err e
 	if err != nil {
 		return nil, err
 	}
-	if err := note(job, g.dataset, pipeline.Place{}); err != nil {
+	if err := note(job, place, pipeline.Place{}); err != nil {
 		return nil, err
 	}
 	if job.Done() {

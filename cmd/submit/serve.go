@@ -52,7 +52,7 @@ The numbers alone are at /status.json.`,
 			if err != nil {
 				return err
 			}
-			o, err := r.options(job, cmd.ErrOrStderr())
+			o, err := r.options(ctx, job, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -157,7 +158,7 @@ func (s *sweeping) run(cmd *cobra.Command) error {
 		g := &grids[i/len(ks)]
 		g.jobs = append(g.jobs, job)
 	}
-	return s.show(grids, jobs[0].JSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	return s.show(cmd.Context(), grids, jobs[0].JSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
 // point is the configuration of one job of the sweep. The autoregressive one of a
@@ -220,7 +221,7 @@ func (s *sweeping) point(given *pflag.FlagSet, k lookahead, g *grid) (configs.Co
 }
 
 // show prints the sweeps and writes what else was asked for.
-func (s *sweeping) show(grids []grid, asJSON bool, stdout, stderr io.Writer) error {
+func (s *sweeping) show(ctx context.Context, grids []grid, asJSON bool, stdout, stderr io.Writer) error {
 	for i := range grids {
 		g := &grids[i]
 		var err error
@@ -241,7 +242,7 @@ func (s *sweeping) show(grids []grid, asJSON bool, stdout, stderr io.Writer) err
 		}
 		if s.html != "" {
 			r := reporting{html: at(s.html), samples: 100}
-			o, err := r.options(g.jobs[0], stderr)
+			o, err := r.options(ctx, g.jobs[0], stderr)
 			if err != nil {
 				return err
 			}

@@ -73,7 +73,7 @@ names every file by its digest.`,
 	f := cmd.Flags()
 	configs.ModelFlags(f)
 	f.BoolVar(&v.models, "models", false, "hold the log against the models too")
-	f.StringVar(&v.dataset, "dataset", "", "with --models, the dataset `FILE` (default: where it was when the job was submitted)")
+	f.StringVar(&v.dataset, "dataset", "", "with --models, the dataset `FILE`, or its name on the Hub (default: where it was when the job was submitted)")
 	f.Float64Var(&v.tie, "tie", replay.DefaultTie, "with --models, what log-probabilities (logits at temperature 0) may be off by rounding: `D`")
 	f.StringVar(&v.pubkey, "pubkey", "", "check the manifest's signature with the ed25519 public key in `FILE` (openssl pkey -in PRIVATE -pubout -out FILE)")
 	f.BoolVar(&v.json, "json", false, "print the counts as JSON")
@@ -139,7 +139,7 @@ func (v *verifying) log(m *jobModels, held *verified) (err error) {
 
 // replay checks a job by its files and its models.
 func (v *verifying) replay(ctx context.Context, m *jobModels, held *verified, stderr io.Writer) (err error) {
-	dataset, err := openScored(m.folder, v.dataset)
+	dataset, err := openScored(ctx, m.folder, v.dataset)
 	if err != nil {
 		return err
 	}

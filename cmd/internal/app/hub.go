@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +18,7 @@ import (
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/convert"
+	"github.com/draftmill/draftmill/storage"
 	"github.com/draftmill/draftmill/storage/hub"
 )
 
@@ -58,8 +63,9 @@ func short(name hub.Name) string {
 	return strings.TrimSuffix(path.Base(name.Path), path.Ext(name.Path))
 }
 
-// LocateDataset finds a dataset's file, as LocateModel does a model. A repository
-// that has one Parquet file needs no path.
+// LocateDataset finds a dataset, as LocateModel does a model: a file, or several
+// as storage.OpenDataset takes them. A repository, or a folder of it, that has one
+// Parquet file or one numbered series needs no name of it.
 func LocateDataset(ctx context.Context, log *slog.Logger, text string) (Located, error) {
 	if !hub.Is(text) {
 		return Located{Path: text}, nil
@@ -68,13 +74,17 @@ func LocateDataset(ctx context.Context, log *slog.Logger, text string) (Located,
 	if err != nil {
 		return Located{}, fmt.Errorf("dataset %w", err)
 	}
-	file := name.Path
-	if path.Ext(file) == "" {
-		if file, err = onlyParquet(r.Files, file); err != nil {
-			return Located{}, fmt.Errorf("dataset %s: %w", r.Name, err)
-		}
+	file, files := name.Path, []string{name.Path}
+	switch {
+	case storage.IsPattern(file):
+		files, err = matching(r.Files, file)
+	case path.Ext(file) == "":
+		file, files, err = onlyParquet(r.Files, file)
 	}
-	dir, err := r.Fetch(ctx, file)
+	if err != nil {
+		return Located{}, fmt.Errorf("dataset %s: %w", r.Name, err)
+	}
+	dir, err := r.Fetch(ctx, files...)
 	if err != nil {
 		return Located{}, fmt.Errorf("dataset %w", err)
 	}
@@ -82,21 +92,73 @@ func LocateDataset(ctx context.Context, log *slog.Logger, text string) (Located,
 	return Located{Path: filepath.Join(dir, filepath.FromSlash(file)), Name: r.String(), Short: path.Base(name.Repo)}, nil
 }
 
-// onlyParquet is the one Parquet file in a folder of a repository.
-func onlyParquet(files []string, at string) (string, error) {
+// matching are the files of a repository that a pattern names.
+func matching(files []string, pattern string) ([]string, error) {
 	var found []string
 	for _, file := range files {
-		if path.Ext(file) == ".parquet" && (at == "" || strings.HasPrefix(file, at+"/")) {
+		ok, err := path.Match(pattern, file)
+		if err != nil {
+			return nil, fmt.Errorf("the pattern %q is not closed", pattern)
+		}
+		if ok && path.Dir(file) == path.Dir(pattern) { // as storage finds them
 			found = append(found, file)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "", errors.New("it has no Parquet file; name another file behind a slash, or try @refs/convert/parquet, where the Hub keeps what it has converted")
-	case 1:
-		return found[0], nil
+	if len(found) == 0 {
+		return nil, errors.New("the repository has no such file")
 	}
-	return "", fmt.Errorf("it has %d Parquet files; name one of them behind a slash: %s", len(found), strings.Join(found[:min(8, len(found))], ", "))
+	return found, nil
+}
+
+// numbered is the name of one of a series of files: train-00000-of-00002.parquet,
+// perhaps with a digest behind it, or 0000.parquet.
+var numbered = regexp.MustCompile(`^(.*?)[0-9]+(?:(-of-)([0-9]+))?((?:-[0-9a-f]{8,})?)\.parquet$`)
+
+// series is the pattern of the series that a file belongs to, and how many files
+// it has where the name says so; of another file its name.
+func series(file string) (pattern string, of int) {
+	dir, base := path.Split(file)
+	m := numbered.FindStringSubmatch(base)
+	if m == nil {
+		return file, 1
+	}
+	pattern = dir + m[1] + "*" + m[2] + m[3]
+	if m[4] != "" {
+		pattern += "-*"
+	}
+	of, _ = strconv.Atoi(m[3])
+	return pattern + ".parquet", of
+}
+
+// onlyParquet is the one Parquet file, or the one series, in a folder of a
+// repository.
+func onlyParquet(files []string, at string) (name string, found []string, err error) {
+	all := map[string][]string{} // by pattern
+	for _, file := range files {
+		if path.Ext(file) == ".parquet" && (at == "" || strings.HasPrefix(file, at+"/")) {
+			pattern, _ := series(file)
+			all[pattern] = append(all[pattern], file)
+		}
+	}
+	names := slices.Sorted(maps.Keys(all))
+	for i, name := range names {
+		if len(all[name]) == 1 {
+			names[i] = all[name][0]
+		}
+	}
+	switch len(names) {
+	case 0:
+		return "", nil, errors.New("it has no Parquet file; name another file behind a slash, or try @refs/convert/parquet, where the Hub keeps what it has converted")
+	case 1:
+	default:
+		return "", nil, fmt.Errorf("it has %d Parquet datasets; name one of them behind a slash: %s", len(names), strings.Join(names[:min(8, len(names))], ", "))
+	}
+	for _, found = range all {
+	}
+	if _, of := series(found[0]); of > len(found) {
+		return "", nil, fmt.Errorf("it has %d of %d files of %s", len(found), of, path.Base(names[0]))
+	}
+	return names[0], found, nil
 }
 
 func openHub(ctx context.Context, log *slog.Logger, kind hub.Kind, text string) (*hub.Repo, hub.Name, error) {

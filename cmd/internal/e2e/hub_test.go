@@ -1,13 +1,21 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/apache/arrow/go/v17/parquet/pqarrow"
 
 	"github.com/draftmill/draftmill/storage"
 	"github.com/draftmill/draftmill/storage/hub/hubtest"
@@ -28,6 +36,7 @@ func hubs(t *testing.T) *hubtest.Server {
 		t.Fatal(err)
 	}
 	s.Add("datasets/acme/problems", map[string][]byte{"data/test-00000-of-00001.parquet": data, "README.md": []byte("not needed")}, "data/test-00000-of-00001.parquet")
+	s.Add("datasets/acme/parts", halves(t, "testdata/demo/minieval.parquet"))
 	s.Add("datasets/acme/splits", map[string][]byte{"train.parquet": data, "test.parquet": data})
 	t.Setenv("DRAFTMILL_ORT_LIBRARY", strings.TrimSpace(run(t, "submit", "setup").stdout.String()))
 	t.Setenv("HF_ENDPOINT", s.URL)
@@ -123,6 +132,88 @@ func TestFromTheHub(t *testing.T) {
 	same(t, tokens(t, filepath.Join(out, "offline")), want)
 }
 
+// TestDatasetOfSeveralFiles: the files of a series on the Hub are one dataset,
+// which is fetched again when its copy is gone.
+func TestDatasetOfSeveralFiles(t *testing.T) {
+	s := hubs(t)
+	out := t.TempDir()
+	job := func(name, dataset string) *storage.Job {
+		t.Helper()
+		run(t, "submit", "--dataset", dataset, "--target", "testdata/demo/target", "--mode", "ars", "--max-new-tokens", "8", "--temperature", "0", "--job", name, "--out", out)
+		folder, err := storage.OpenJob(filepath.Join(out, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return folder
+	}
+	job("one", "testdata/demo/minieval.parquet")
+	for _, name := range []string{"hf:acme/parts", "hf:acme/parts/data/test-*.parquet"} {
+		s.Requests()
+		folder := job("parts", name)
+		same(t, tokens(t, filepath.Join(out, "parts")), tokens(t, filepath.Join(out, "one")))
+		if !bytes.Contains(folder.Spec(), []byte(`"hf:acme/parts/data/test-*`)) || !bytes.Contains(folder.Spec(), []byte("@"+s.Repos["datasets/acme/parts"].Commit)) {
+			t.Errorf("the job does not say which dataset it is: %s", folder.Spec())
+		}
+		if err := os.RemoveAll(filepath.Join(out, "parts")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	job("parts", "hf:acme/parts")
+	export := func(more ...string) string {
+		return run(t, "submit", append([]string{"export", "parts", "--out", out, "--mode", "ars", "--format", "openai"}, more...)...).stdout.String()
+	}
+	want := export()
+	if given := export("--dataset", "hf:acme/parts"); given != want || want == "" {
+		t.Errorf("with the dataset named:\n%s\nwant\n%s", given, want)
+	}
+	if err := os.RemoveAll(os.Getenv("HF_HOME")); err != nil {
+		t.Fatal(err)
+	}
+	if again := export(); again != want {
+		t.Errorf("fetched again:\n%s", again)
+	}
+}
+
+// halves are the rows of a Parquet file in two Parquet files.
+func halves(t *testing.T, from string) map[string][]byte {
+	t.Helper()
+	d, err := storage.OpenDataset(filepath.Join(root, from), storage.Columns{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	files := map[string][]byte{}
+	var fields []arrow.Field
+	for _, name := range d.Info().All {
+		fields = append(fields, arrow.Field{Name: name, Type: arrow.BinaryTypes.String})
+	}
+	for i, rows := range []int64{5, d.Info().Rows - 5} {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
+		for range rows {
+			row, err := d.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c, name := range d.Info().All {
+				b.Field(c).(*array.StringBuilder).Append(row.Fields[name])
+			}
+		}
+		record := b.NewRecord()
+		var file bytes.Buffer
+		w, err := pqarrow.NewFileWriter(record.Schema(), &file, nil, pqarrow.DefaultWriterProps())
+		if err == nil {
+			err = errors.Join(w.Write(record), w.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Release()
+		b.Release()
+		files[fmt.Sprintf("data/test-%05d-of-00002.parquet", i)] = file.Bytes()
+	}
+	return files
+}
+
 // TestInspectAndImportFromTheHub: the commands that take one model take one of the
 // Hub, an ONNX folder with its data included; what is wrong is one line.
 func TestInspectAndImportFromTheHub(t *testing.T) {
@@ -146,7 +237,7 @@ func TestInspectAndImportFromTheHub(t *testing.T) {
 		{[]string{"inspect", "hf:acme/tiny-GGUF/none.gguf"}, 1, "the repository has no such file"},
 		{[]string{"inspect", "hf:acme"}, 2, "want hf:OWNER/REPO"},
 		{[]string{"import", "hf:acme/tiny@v2", dst + "2"}, 1, "the repository has no such revision"},
-		{[]string{"--dataset", "hf:acme/splits"}, 1, "it has 2 Parquet files; name one of them behind a slash: test.parquet, train.parquet"},
+		{[]string{"--dataset", "hf:acme/splits"}, 1, "it has 2 Parquet datasets; name one of them behind a slash: test.parquet, train.parquet"},
 		{[]string{"--dataset", "hf:acme/none", "--target", "hf:acme/tiny", "--mode", "ars"}, 1, "dataset hf:acme/none: there is no such repository"},
 	} {
 		p := command("submit", c.args...).start(t)
