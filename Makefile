@@ -35,7 +35,7 @@ report-demo: ort
 
 ## test: every test, against the real ONNX Runtime, JetStream and Parquet
 test: ort
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 	@$(MAKE) --no-print-directory test-webgpu
 
 ## test-report: the report, a sweep and the live page in headless Chromium (needs chromium, python3 and

@@ -230,7 +230,10 @@ func TestLocks(t *testing.T) {
 					for {
 						lock, err := b.TryLock(ctx, "_locks/busy", fmt.Sprint(n))
 						if errors.Is(err, ErrLocked) {
-							time.Sleep(time.Millisecond)
+							if err := pause(ctx, time.Millisecond); err != nil {
+								t.Error(err)
+								return
+							}
 							continue
 						}
 						if err != nil {
@@ -282,6 +285,41 @@ func TestALeaseEnds(t *testing.T) {
 	}
 	if _, err := b.TryLock(t.Context(), "_locks/a", "third"); !errors.Is(err, ErrLocked) {
 		t.Errorf("after the old one's release: %v", err)
+	}
+	if err := next.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A record that is read while it is written is no error: who wants the lock looks
+// again. A damaged one that stays so is of a holder who is gone.
+func TestALeaseThatCannotBeRead(t *testing.T) {
+	hurry(t)
+	p := buckettest.NewProxy(t, buckettest.Start(t), nil)
+	b := open(t, buckettest.URL(p.Endpoint, "damaged-lease"))
+	lock, err := b.TryLock(t.Context(), "_locks/a", "the holder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "_locks/a/0")
+	}
+	seen := 0
+	p.Set(func(r *http.Request) (f buckettest.Fault) {
+		if record(r) {
+			seen++
+			f.Spoil = seen <= mostWrong // then it is whole
+		}
+		return f
+	})
+	if _, err := b.TryLock(t.Context(), "_locks/a", "you"); !errors.Is(err, ErrLocked) {
+		t.Errorf("while the holder lives: %v", err)
+	}
+	lock.(*lease).stop() // as a kill would
+	p.Set(every(1, record, buckettest.Fault{Spoil: true}))
+	next, err := b.TryLock(t.Context(), "_locks/a", "you")
+	if err != nil {
+		t.Fatalf("after the holder's end: %v", err)
 	}
 	if err := next.Release(); err != nil {
 		t.Error(err)

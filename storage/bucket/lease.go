@@ -112,6 +112,9 @@ func (o *objects) over(ctx context.Context, key, record string) error {
 	begun := time.Now()
 	for wait := leaseBeat / 64; ; wait = min(2*wait, leaseBeat/2) {
 		got, err := o.Get(ctx, record)
+		if errors.Is(err, ErrDamaged) { // being written, or left so by who died writing it: a content like any other
+			got, err = []byte("damaged"), nil
+		}
 		switch {
 		case NotExist(err): // he lost it to another one, who is alive
 			return fmt.Errorf("%s: %w", o.name(key), ErrLocked)
