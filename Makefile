@@ -5,7 +5,7 @@ BIN     := bin
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULN    := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-.PHONY: all build ort ort-cuda demo report-demo test test-report test-webgpu test-cuda test-arm64 chaos mutate race asan soak mutants lint check bench bench-queue bench-peers bench-real bench-trim vuln bench-humaneval clean
+.PHONY: all build ort ort-cuda demo report-demo test test-report test-webgpu test-cuda test-cuda-build test-arm64 chaos mutate race asan soak mutants lint check bench bench-queue bench-peers bench-real bench-gpu bench-trim vuln bench-humaneval clean
 
 all: build
 
@@ -49,9 +49,13 @@ test-webgpu: ort
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'Standardize|Verify|Wide|NoDistribution' ./cmd/internal/sampling
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run DevicesOfAPair ./cmd/internal/app
 
-## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails)
+## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails); see docs/gpu.md
 test-cuda:
 	@GO=$(GO) ort/orttest/cuda.sh
+
+## test-cuda-build: its programs, in BINARIES=DIR, for a machine without Go
+test-cuda-build:
+	@GO=$(GO) ort/orttest/cuda.sh build "$(or $(BINARIES),$(BIN)/cuda)"
 
 ## test-arm64: the kernels' tests on an emulated arm64 (Debian: qemu-user, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross)
 test-arm64:
@@ -121,6 +125,10 @@ bench-real: ort
 ## bench-trim: SpS with a draft's whole head and with one of N tokens: TARGET=, DRAFT= (a Hugging Face folder or .gguf), DATASET=
 bench-trim: ort
 	sh bench/trim.sh "$(TARGET)" "$(DRAFT)" "$(DATASET)" $(N)
+
+## bench-gpu: a pair on an NVIDIA GPU, ArS and SpS at 1 to 64 sequences; DEVICE=cpu tries it without one; see bench/gpu.sh
+bench-gpu:
+	@GO=$(GO) bench/gpu.sh
 
 ## vuln: known vulnerabilities in what is called (needs vuln.go.dev, or VULNDB= the URL of a copy)
 vuln:

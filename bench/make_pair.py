@@ -27,7 +27,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import gguf
 import numpy as np
 import tokenizers
 import torch
@@ -163,6 +162,8 @@ def export_onnx(hf, out, precision):
 
 def export_gguf(model, out, kind):
     """llama.cpp's names and its order of the rotary halves; no vocabulary, as everyone is fed ids."""
+    import gguf  # here: gpu_pair.py does without it
+
     c = model.config
     heads, state = c.num_attention_heads, model.state_dict()
     w = gguf.GGUFWriter(out, "llama")

@@ -1,4 +1,4 @@
-"""transformers on PyTorch, its assisted generation among it: python peer_transformers.py PAIR [THREADS]"""
+"""transformers on PyTorch, its assisted generation among it: python peer_transformers.py PAIR [THREADS [DEVICE [TYPE]]]"""
 
 import sys
 import time
@@ -33,16 +33,19 @@ class Clock:
 
 
 class Server:
-    def __init__(self, pair, threads):
+    def __init__(self, pair, threads, device="cpu", kind="float32"):
         torch.set_num_threads(threads)
         load = transformers.AutoModelForCausalLM.from_pretrained
-        self.target, self.draft = (load(f"{pair}/hf/{name}", dtype=torch.float32).eval() for name in ("target", "draft"))
+        self.device = device
+        self.target, self.draft = (
+            load(f"{pair}/hf/{name}", dtype=getattr(torch, kind)).eval().to(device) for name in ("target", "draft")
+        )
         c = self.draft.generation_config
         c.num_assistant_tokens_schedule, c.assistant_confidence_threshold = "constant", 0.0
 
     @torch.no_grad()
     def generate(self, number, k, how, n, streamer=None):
-        ids = torch.tensor([peer.prompt(number)])
+        ids = torch.tensor([peer.prompt(number)], device=self.device)
         self.draft.generation_config.num_assistant_tokens = k
         assistant = dict(assistant_model=self.draft) if k else {}
         out = self.target.generate(
@@ -52,7 +55,8 @@ class Server:
 
     def decode(self, precision, k, lanes, how, seconds):
         """Decoding one sequence after another; the clock runs from the first loop's end."""
-        assert precision == "fp32" and lanes == "1"
+        if lanes != "1":
+            return self.batch(int(lanes), how, float(seconds))
         tokens, loops, spent, number = 0, 0, 0.0, 0
         while spent < float(seconds):
             clock = Clock()
@@ -63,6 +67,23 @@ class Server:
             loops += len(clock.counts) - 2
         return {"tokens_per_s": tokens / spent, "tokens_per_loop": tokens / loops}
 
+    @torch.no_grad()
+    def batch(self, lanes, how, seconds):
+        """Sequences decoded together, without a draft: what NEW tokens take beyond two, prefill left out."""
+        ids = torch.tensor([peer.prompt(i) for i in range(lanes)], device=self.device)
+
+        def took(n):
+            begin = time.perf_counter()
+            self.target.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, min_new_tokens=n, **SAMPLING[how])
+            return time.perf_counter() - begin
+
+        took(2)
+        tokens, spent = 0, 0.0
+        while spent < seconds:
+            spent += max(took(peer.NEW + 2) - took(2), 1e-6)
+            tokens += lanes * peer.NEW
+        return {"tokens_per_s": tokens / spent, "tokens_per_loop": 1}
+
     def greedy(self, precision):
         return {"tokens": self.generate(0, 0, "greedy", 32)}
 
@@ -71,7 +92,7 @@ class Server:
 
 
 def main():
-    s = Server(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2)
+    s = Server(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2, *sys.argv[3:5])
     peer.serve({"info": s.info, "decode": s.decode, "greedy": s.greedy})
 
 

@@ -35,11 +35,12 @@ func main() {
 	draft := flag.Int("draft-threads", 2, "threads of a run of the draft")
 	exported := flag.Bool("exported", false, "run the graphs as they were exported, with ONNX Runtime's kernels")
 	session := flag.String("session", "", "session options, key=value,key=value")
+	device := flag.String("device", "cpu", "device of both models")
+	provider := flag.String("provider", "", "options of the device's provider, key=value,key=value")
 	flag.Parse()
-	options := ort.Options{Threads: *threads, AsExported: *exported, Context: capacity, SessionConfig: map[string]string{}}
-	for _, entry := range strings.FieldsFunc(*session, func(r rune) bool { return r == ',' }) {
-		key, value, _ := strings.Cut(entry, "=")
-		options.SessionConfig[key] = value
+	options := ort.Options{
+		Threads: *threads, AsExported: *exported, Context: capacity, Device: *device,
+		SessionConfig: pairs(*session), ProviderOptions: pairs(*provider),
 	}
 	if err := serve(*pair, options, *draft); err != nil {
 		fmt.Fprintln(os.Stderr, "ours:", err)
@@ -47,9 +48,19 @@ func main() {
 	}
 }
 
+// pairs reads key=value,key=value.
+func pairs(list string) map[string]string {
+	m := map[string]string{}
+	for _, entry := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		key, value, _ := strings.Cut(entry, "=")
+		m[key] = value
+	}
+	return m
+}
+
 // serve answers the requests of the standard input until it ends.
 func serve(pair string, options ort.Options, draft int) (err error) {
-	lib, err := library.Find("")
+	lib, err := library.FindFor(options.Device, "")
 	if err != nil {
 		return err
 	}
@@ -191,7 +202,11 @@ func (b *bench) pass(name string, sequences, s int) (map[string]any, error) {
 	}
 	n := max(probe, int(700*time.Millisecond/one))
 	mean, err := o.model.BarePass(sequences, past, s, n)
-	return map[string]any{"ms": milliseconds(mean), "weight_bytes": o.model.WeightBytes()}, err
+	why := ""
+	if o.model.Ragged() != nil {
+		why = o.model.Ragged().Error()
+	}
+	return map[string]any{"ms": milliseconds(mean), "weight_bytes": o.model.WeightBytes(), "bytes": o.model.Bundle().Bytes, "not_ragged": why}, err
 }
 
 // feed is the time that prefilling one prompt of n tokens takes, in the chunks

@@ -5,9 +5,9 @@
 # is checked, and appear together or not at all.
 set -euo pipefail
 
-version=1.30.0
+version=1.31.1
 wheel=onnxruntime_gpu-$version-cp312-cp312-manylinux_2_28_x86_64.whl
-sha256=6acc0f4b3d5ac5f2984432faa59dd8fcce6775f8b43a7140afa0f322c7a703b1
+sha256=05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7
 python=${PYTHON:-python3}
 
 fail() { echo "install onnx runtime $version with CUDA: $*" >&2; exit 1; }
@@ -23,7 +23,7 @@ flock 9
 "$python" -m pip --version >/dev/null 2>&1 || fail "$python has no pip: install Python 3 with pip, or name another interpreter in PYTHON"
 temp=$(mktemp -d "$cache/install-cuda-XXXXXX")
 trap 'rm -rf "$temp"' EXIT
-echo "downloading $wheel with pip (about 250 MB)" >&2
+echo "downloading $wheel with pip (256 MB; 314 MB are kept). It needs an NVIDIA driver of version 580 or later, and CUDA 13's libraries and cuDNN 9 (1.3 GB as wheels; see ort/library/doc.go)" >&2
 "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
 	--python-version 3.12 --implementation cp --platform manylinux_2_28_x86_64 \
 	--dest "$temp" "onnxruntime-gpu==$version" || fail "pip download failed: check the network and pip's index setting"

@@ -11,7 +11,7 @@
 //
 // # CUDA
 //
-// cuda.sh (`make ort-cuda`) puts the build with CUDA of the same version into the
+// cuda.sh (`make ort-cuda`) puts a build with CUDA, of CUDAVersion, into the
 // cache beside it, from the wheel onnxruntime-gpu: libonnxruntime.so.1 and the
 // provider libraries that it loads from its own folder. `pip download` fetches
 // the wheel; nothing of Python is used afterwards. FindFor finds it for device

@@ -9,8 +9,12 @@ import (
 	"strings"
 )
 
-// Version of the pinned ONNX Runtime.
-const Version = "1.30.0"
+// Version of the pinned ONNX Runtime, and of the one with CUDA: each is the newest
+// that its package has.
+const (
+	Version     = "1.30.0"
+	CUDAVersion = "1.31.1"
+)
 
 // EnvVar names an own library, in place of the pinned one.
 const EnvVar = "DRAFTMILL_ORT_LIBRARY"
@@ -71,7 +75,7 @@ func find(override string, pinned func() (*installation, error)) (string, error)
 // pinnedCUDA describes what `make ort-cuda` has installed, if it has. That is
 // built for one platform.
 func pinnedCUDA() (*installation, error) {
-	i, err := pinned()
+	i, err := pinnedVersion(CUDAVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -79,18 +83,20 @@ func pinnedCUDA() (*installation, error) {
 		return nil, fmt.Errorf("onnx runtime: no prebuilt library with CUDA for %s/%s: build version 1.24 or later with CUDA and name it in %s", runtime.GOOS, runtime.GOARCH, EnvVar)
 	}
 	i.platform, i.member = "linux-x64-cuda", "libonnxruntime.so.1"
-	i.title, i.command = i.title+" with CUDA", "make ort-cuda"
+	i.title, i.command = "onnx runtime "+CUDAVersion+" with CUDA", "make ort-cuda"
 	return i, nil
 }
 
 // pinned describes the installation for this user and platform.
-func pinned() (*installation, error) {
+func pinned() (*installation, error) { return pinnedVersion(Version) }
+
+func pinnedVersion(version string) (*installation, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("onnx runtime: no folder for caches: %w", err)
 	}
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	return newInstallation(filepath.Join(cache, "draftmill", "onnxruntime", Version), platform)
+	return newInstallation(filepath.Join(cache, "draftmill", "onnxruntime", version), platform)
 }
 
 func newInstallation(dir, platform string) (*installation, error) {

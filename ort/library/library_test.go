@@ -292,7 +292,7 @@ func TestCUDAScript(t *testing.T) {
 	// A Python whose pip brings a wheel of the right name and wrong contents.
 	python := filepath.Join(bin, "python")
 	text := "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in --dest) dest=$2;; esac; shift; done\n" +
-		"[ -z \"$dest\" ] || echo bad > \"$dest/onnxruntime_gpu-" + Version + "-cp312-cp312-manylinux_2_28_x86_64.whl\"\n"
+		"[ -z \"$dest\" ] || echo bad > \"$dest/onnxruntime_gpu-" + CUDAVersion + "-cp312-cp312-manylinux_2_28_x86_64.whl\"\n"
 	if err := os.WriteFile(python, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestCUDAScript(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), want) {
 		t.Errorf("got %v, want %q:\n%s", err, want, out)
 	}
-	left, err := filepath.Glob(filepath.Join(cache, "draftmill", "onnxruntime", Version, "*"))
+	left, err := filepath.Glob(filepath.Join(cache, "draftmill", "onnxruntime", CUDAVersion, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func TestCUDAScript(t *testing.T) {
 	}
 
 	// What is installed already is named, and nothing is fetched.
-	place := filepath.Join(cache, "draftmill", "onnxruntime", Version, "linux-x64-cuda")
+	place := filepath.Join(cache, "draftmill", "onnxruntime", CUDAVersion, "linux-x64-cuda")
 	if want != "digest is not" {
 		return
 	}
