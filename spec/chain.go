@@ -27,6 +27,7 @@ type Chain struct {
 	prompt   int
 	history  *history      // nil where nothing looks back
 	place    map[int32]int // scratch of Edits
+	blocks   []float64     // scratch of LogProbs
 }
 
 type bias struct {
@@ -85,16 +86,12 @@ func (c *Chain) Begin(prompt []int32) error {
 // ErrNotANumber; a row in which nothing is possible is ErrNoMass. At
 // temperature zero d refers to logits until its next use: see [Dist.Margin].
 func (c *Chain) Standardize(logits []float32, tokens []int32, d *Dist) error {
-	if len(logits) != c.vocab {
-		return fmt.Errorf("%d logits for a vocabulary of %d: %w", len(logits), c.vocab, ErrShape)
+	if err := c.check(logits, tokens); err != nil {
+		return err
 	}
-	if len(tokens) < c.prompt {
-		return fmt.Errorf("a sequence of %d tokens is shorter than its prompt of %d: %w", len(tokens), c.prompt, ErrShape)
-	}
-	ending := len(tokens)-c.prompt < c.sampling.MinNewTokens && len(c.eos) > 0
-	if c.history != nil || ending || len(c.bias) > 0 || len(c.sampling.ForbiddenTokens) > 0 {
+	if c.processes(tokens) {
 		d.row = append(d.row[:0], logits...)
-		if err := c.process(d.row, tokens, ending); err != nil {
+		if err := c.process(d.row, tokens); err != nil {
 			return err
 		}
 		logits = d.row
@@ -102,9 +99,53 @@ func (c *Chain) Standardize(logits []float32, tokens []int32, d *Dist) error {
 	return c.sampling.warp(c.kernel, logits, d)
 }
 
-// process applies everything before the temperature to row, in order. ending
-// says that the sequence may not end yet.
-func (c *Chain) process(row []float32, tokens []int32, ending bool) error {
+// LogProbs fills row with what a beam search adds up for the token after tokens:
+// the logarithms of the model's probabilities, and then everything before the
+// temperature applied to them, as transformers does it there. Temperature and
+// truncations have no part in it. The rest is as for Standardize; that nothing is
+// possible is no error after the first of the two.
+func (c *Chain) LogProbs(logits []float32, tokens []int32, row []float32) error {
+	if err := c.check(logits, tokens); err != nil {
+		return err
+	}
+	at, err := c.kernel.peak(logits)
+	if err != nil {
+		return err
+	}
+	top, blocks := float64(logits[at]), grow(c.blocks, blocksOf(len(logits)))
+	c.blocks = blocks
+	all := top + math.Log(c.kernel.exps(logits, top, math.Log2E, row, blocks))
+	for x, l := range logits {
+		row[x] = float32(float64(l) - all)
+	}
+	if c.processes(tokens) {
+		return c.process(row, tokens)
+	}
+	return nil
+}
+
+func (c *Chain) check(logits []float32, tokens []int32) error {
+	if len(logits) != c.vocab {
+		return fmt.Errorf("%d logits for a vocabulary of %d: %w", len(logits), c.vocab, ErrShape)
+	}
+	if len(tokens) < c.prompt {
+		return fmt.Errorf("a sequence of %d tokens is shorter than its prompt of %d: %w", len(tokens), c.prompt, ErrShape)
+	}
+	return nil
+}
+
+// processes reports whether there is anything before the temperature.
+func (c *Chain) processes(tokens []int32) bool {
+	return c.history != nil || c.ending(tokens) || len(c.bias) > 0 || len(c.sampling.ForbiddenTokens) > 0
+}
+
+// ending says that the sequence may not end yet.
+func (c *Chain) ending(tokens []int32) bool {
+	return len(tokens)-c.prompt < c.sampling.MinNewTokens && len(c.eos) > 0
+}
+
+// process applies everything before the temperature to row, in order.
+func (c *Chain) process(row []float32, tokens []int32) error {
 	s, h := &c.sampling, c.history
 	for _, b := range c.bias {
 		row[b.token] += b.add
@@ -130,7 +171,7 @@ func (c *Chain) process(row []float32, tokens []int32, ending bool) error {
 			}
 		}
 	}
-	if ending {
+	if c.ending(tokens) {
 		for _, x := range c.eos {
 			if err := ban(x); err != nil {
 				return err

@@ -44,8 +44,8 @@ func TestEditsAreWhatStandardizeDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.history != nil || len(c.bias) > 0 || len(s.ForbiddenTokens) > 0 || len(tokens)-1 < s.MinNewTokens {
-			if err := c.process(want, tokens, len(tokens)-1 < s.MinNewTokens); err != nil {
+		if c.processes(tokens) {
+			if err := c.process(want, tokens); err != nil {
 				t.Fatal(err)
 			}
 		}

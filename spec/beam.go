@@ -1,0 +1,248 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// MaxBeams bounds the widths of a beam search.
+const MaxBeams = 64
+
+// Early stopping, as transformers names it: when a search ends that has found as
+// many sequences as it is wide.
+const (
+	StopHeuristic = "false" // when the best running beam, as long as it is now, scores no better than they do
+	StopEarly     = "true"  // at once
+	StopNever     = "never" // when no running beam can score better any more, as far as lengths tell
+)
+
+// Beams are the settings of a beam search with drafts (Leviathan et al., A.4).
+// A search is a function of these, the ends of sequence, the limit and the
+// target's log-probabilities: what drafts it changes nothing of it.
+type Beams struct {
+	Width         int     `json:"width"`                    // w: beams that run, and sequences that are found
+	DraftWidth    int     `json:"draft_width,omitempty"`    // u: beams that the draft searches with, at least w
+	LengthPenalty float64 `json:"length_penalty"`           // a score is the sum of log-probabilities over length^LengthPenalty
+	EarlyStopping string  `json:"early_stopping,omitempty"` // StopHeuristic (or empty), StopEarly or StopNever
+}
+
+// Validate returns an error that names the first setting out of its range.
+func (b Beams) Validate() error {
+	switch {
+	case b.Width < 1 || b.Width > MaxBeams:
+		return fmt.Errorf("%d beams are not between 1 and %d", b.Width, MaxBeams)
+	case b.DraftWidth != 0 && (b.DraftWidth < b.Width || b.DraftWidth > MaxBeams):
+		return fmt.Errorf("%d draft beams are not between the target's %d and %d", b.DraftWidth, b.Width, MaxBeams)
+	case !finite(b.LengthPenalty) || math.Abs(b.LengthPenalty) > 16:
+		return fmt.Errorf("length penalty %v is not between -16 and 16", b.LengthPenalty)
+	case !slices.Contains([]string{"", StopHeuristic, StopEarly, StopNever}, b.EarlyStopping):
+		return fmt.Errorf("early stopping %q is none of %s, %s and %s", b.EarlyStopping, StopHeuristic, StopEarly, StopNever)
+	}
+	return nil
+}
+
+// Beam is a sequence under search. It does not change, and shares its beginning
+// with the beams that continue it.
+type Beam struct {
+	From  int     // of the beams that were continued, which one
+	Token int32   // what it adds
+	Log   float64 // the logarithm of the token's probability
+	Sum   float64 // of the logarithms
+	Len   int     // tokens of the completion
+
+	before *Beam
+}
+
+// AppendTokens appends the beam's completion to tokens.
+func (b *Beam) AppendTokens(tokens []int32) []int32 {
+	at := len(tokens)
+	tokens = append(tokens, make([]int32, b.Len)...)
+	for ; b.before != nil; b = b.before {
+		tokens[at+b.Len-1] = b.Token
+	}
+	return tokens
+}
+
+// Logs are the logarithms of the tokens' probabilities.
+func (b *Beam) Logs() []float64 {
+	logs := make([]float64, b.Len)
+	for ; b.before != nil; b = b.before {
+		logs[b.Len-1] = b.Log
+	}
+	return logs
+}
+
+// Continue returns the n best continuations of beams by their sums, best first;
+// of equals, those of earlier beams and lower tokens first. rows are the
+// log-probabilities of the token after each beam; what is -Inf there is
+// impossible.
+func Continue(beams []*Beam, rows [][]float32, n int) []*Beam {
+	worse := func(a, b Beam) int {
+		return cmp.Or(cmp.Compare(b.Sum, a.Sum), cmp.Compare(a.From, b.From), cmp.Compare(a.Token, b.Token))
+	}
+	var best []Beam // ascending by worse; at most n
+	for i, b := range beams {
+		for x, l := range rows[i] {
+			sum := b.Sum + float64(l)
+			if math.IsInf(sum, -1) || len(best) == n && sum <= best[n-1].Sum {
+				continue // of equals, the earlier ones are there already
+			}
+			c := Beam{From: i, Token: int32(x), Log: float64(l), Sum: sum, Len: b.Len + 1, before: b}
+			at, _ := slices.BinarySearchFunc(best, c, worse)
+			if len(best) == n {
+				best = best[:n-1]
+			}
+			best = slices.Insert(best, at, c)
+		}
+	}
+	out := make([]*Beam, len(best))
+	for i := range best {
+		out[i] = &best[i]
+	}
+	return out
+}
+
+// Found is a sequence that a search has ended.
+type Found struct {
+	*Beam
+	Score float64 // Sum over length^LengthPenalty
+	Ended bool    // by an end of sequence, not by the limit
+}
+
+// Search is a beam search as transformers does it (GenerationMixin._beam_search,
+// do_sample=False): at each step the best continuations of all running beams
+// compete. Those of the best w that end are found; the best w that do not end run
+// on.
+type Search struct {
+	Running []*Beam // the best first, at most w
+	Found   []Found // the best first, at most w
+
+	beams  Beams
+	eos    []int32
+	limit  int
+	behind int
+	steps  int
+	over   bool
+}
+
+// NewSearch begins a search. limit is the most tokens of a completion, at least 1.
+// behind is how many tokens count with it where lengths are compared: what an
+// encoder-decoder model is forced to begin with behind its start token.
+func NewSearch(b Beams, eos []int32, limit, behind int) *Search {
+	return &Search{Running: []*Beam{{}}, beams: b, eos: eos, limit: limit, behind: behind}
+}
+
+// Over reports whether the search has ended.
+func (s *Search) Over() bool { return s.over }
+
+// Steps is how many steps it took, which is the length of the running beams.
+func (s *Search) Steps() int { return s.steps }
+
+// Step takes one step. rows are the log-probabilities of the token after each
+// running beam.
+func (s *Search) Step(rows [][]float32) {
+	w := s.beams.Width
+	// Enough for w that run on, however many end.
+	best := Continue(s.Running, rows, (1+len(s.eos))*w)
+	s.steps++
+	s.Running = s.Running[:0:0]
+	for i, b := range best {
+		ended := slices.Contains(s.eos, b.Token)
+		switch {
+		case !ended && s.steps < s.limit:
+			if len(s.Running) < w {
+				s.Running = append(s.Running, b)
+			}
+		case i < w:
+			s.find(Found{b, b.Sum / s.length(s.steps), ended})
+		}
+	}
+	s.over = len(s.Running) == 0 || len(s.Found) == w && (s.beams.EarlyStopping == StopEarly || !s.hopes())
+}
+
+// find keeps a sequence if it is among the best w; of equals the first.
+func (s *Search) find(f Found) {
+	at, _ := slices.BinarySearchFunc(s.Found, f.Score, func(o Found, score float64) int {
+		if o.Score >= score {
+			return -1
+		}
+		return 1
+	})
+	if at < s.beams.Width {
+		s.Found = slices.Insert(s.Found, at, f)
+		s.Found = s.Found[:min(len(s.Found), s.beams.Width)]
+	}
+}
+
+// hopes reports whether the best running beam might still be found better than
+// the worst that was found.
+func (s *Search) hopes() bool {
+	n := s.steps
+	if s.beams.EarlyStopping == StopNever && s.beams.LengthPenalty > 0 {
+		n = s.limit
+	}
+	return s.Running[0].Sum/s.length(n) > s.Found[len(s.Found)-1].Score
+}
+
+// length is what the sum of n tokens is divided by.
+func (s *Search) length(n int) float64 {
+	return math.Pow(float64(n+s.behind), s.beams.LengthPenalty)
+}
+
+// DraftBeams takes one step of the draft's search: the u best continuations that
+// do not end. What ends needs no target to go on.
+func DraftBeams(beams []*Beam, rows [][]float32, u int, eos []int32) []*Beam {
+	best := Continue(beams, rows, u+len(eos)*len(beams))
+	best = slices.DeleteFunc(best, func(b *Beam) bool { return slices.Contains(eos, b.Token) })
+	return best[:min(u, len(best))]
+}
+
+// BeamOutcome is what one loop of a beam search with drafts did.
+type BeamOutcome struct {
+	Steps    int       // of the search: Accepted + 1, or fewer where it ended
+	Accepted int       // drafted steps that held all of the target's beams
+	Share    []float64 // of each drafted step that was looked at: the share of the target's beams that it held
+}
+
+// Advance takes the steps of a search that drafts allow. drafts[t] are the draft's
+// beams after t + 1 steps from the running ones, whose continuations the target has
+// scored: row(0, i) are the log-probabilities after running beam i, row(t, i) those
+// after drafts[t-1][i], valid until the next step's are asked for.
+//
+// A step needs the target's rows behind its running beams and nothing else. So
+// "we can accept the guesses of M_q as long as top_w(M_p) is a subset of
+// top_u(M_q), to get identical results to regular beam search with M_p alone"
+// (Leviathan et al., A.4); the step behind the last accepted one is the target's own.
+func (s *Search) Advance(drafts [][]*Beam, row func(t, i int) ([]float32, error)) (out BeamOutcome, err error) {
+	at := make([]int, len(s.Running)) // where the draft has the running beams
+	for i := range at {
+		at[i] = i
+	}
+	for t := 0; ; t++ {
+		rows := make([][]float32, len(at))
+		for i := range at {
+			if rows[i], err = row(t, at[i]); err != nil {
+				return out, err
+			}
+		}
+		s.Step(rows)
+		out.Steps++
+		if s.over || t == len(drafts) {
+			return out, nil
+		}
+		next := make([]int, 0, len(s.Running))
+		for _, b := range s.Running {
+			if i := slices.IndexFunc(drafts[t], func(d *Beam) bool { return d.From == at[b.From] && d.Token == b.Token }); i >= 0 {
+				next = append(next, i)
+			}
+		}
+		out.Share = append(out.Share, float64(len(next))/float64(len(s.Running)))
+		if len(next) < len(s.Running) {
+			return out, nil
+		}
+		out.Accepted++
+		at = next
+	}
+}
