@@ -37,6 +37,9 @@ type blockCopy struct {
 // blockTable is the blocks of one sequence, in the order of its tokens.
 type blockTable []int32
 
+// place is where a token lies in the pool's memory, in tokens; size is a block's.
+func (t blockTable) place(i, size int) int32 { return t[i/size]*int32(size) + int32(i%size) }
+
 // reserve makes room for n tokens behind the first past ones, in blocks that no
 // other table holds, and says what has to be copied before they are written to.
 // ok is false where too few blocks are free; then nothing has changed. past is

@@ -55,7 +55,7 @@ type capturing struct {
 
 // shapeOf is the shape that a run of spans is filled up to, and whether it is one
 // that is recorded.
-func (p *paged) shapeOf(spans []Span) (s shape, ok bool) {
+func (p *paged) shapeOf(spans []span) (s shape, ok bool) {
 	first := &spans[0]
 	s = shape{tokens: len(first.Tokens), rows: first.Rows}
 	for i := range spans {
@@ -72,7 +72,7 @@ func (p *paged) shapeOf(spans []Span) (s shape, ok bool) {
 
 // recorded is the shape of some spans as it is recorded; nil where they run as they
 // come.
-func (p *paged) recorded(spans []Span) (*captured, shape, error) {
+func (p *paged) recorded(spans []span) (*captured, shape, error) {
 	if !p.paging.capture {
 		return nil, shape{}, nil
 	}
@@ -110,7 +110,7 @@ func (p *paged) record(s shape) (_ *captured, err error) {
 		}
 	}()
 	memory, rows := p.model.session.device.memory, s.sequences*s.rows
-	if err = p.size(s.sequences, s.sequences*s.tokens, p.width(), rows, 0); err != nil {
+	if err = p.size(s.sequences, s.sequences*s.tokens, p.width(), rows, 0, 0); err != nil {
 		return nil, err
 	}
 	if err = goError(C.dm_binding_new(p.runtime, p.model.session.session, &c.binding)); err != nil {
@@ -161,8 +161,8 @@ func (p *paged) metadataName() *C.char {
 
 // replay makes a pass of a recorded shape: its inputs go to where they always are,
 // and the rows of logits that are wanted come from there.
-func (p *paged) replay(c *captured, s shape, spans []Span, at int) (rows int, err error) {
-	if err := p.size(s.sequences, s.sequences*s.tokens, p.width(), s.sequences*s.rows, at); err != nil {
+func (p *paged) replay(c *captured, s shape, spans []span, at int) (rows int, err error) {
+	if err := p.size(s.sequences, s.sequences*s.tokens, p.width(), s.sequences*s.rows, at, 0); err != nil {
 		return 0, err
 	}
 	p.pack(spans, s, p.width())

@@ -84,14 +84,14 @@ func TestRecordedCompany(t *testing.T) {
 // TestShapes: which passes are recorded, and what they are filled up to.
 func TestShapes(t *testing.T) {
 	p := &paged{paging: paging{block: 64, sequences: 256}}
-	spans := func(n, tokens, rows int) (all []Span) {
+	spans := func(n, tokens, rows int) (all []span) {
 		for range n {
-			all = append(all, Span{Tokens: make([]int32, tokens), Rows: rows})
+			all = append(all, span{Span: Span{Tokens: make([]int32, tokens), Rows: rows}})
 		}
 		return all
 	}
 	for _, c := range []struct {
-		spans []Span
+		spans []span
 		want  shape
 		ok    bool
 	}{

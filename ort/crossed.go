@@ -215,7 +215,7 @@ func (s *crossed) share(dst, src, n int) error {
 	return nil
 }
 
-func (s *crossed) forward(spans []Span, rows int) ([]float32, error) {
+func (s *crossed) forward(spans []span, rows int) ([]float32, error) {
 	vocab := s.model.Vocab()
 	if err := growBlock(s.runtime, &s.logits, 4*rows*vocab); err != nil {
 		return nil, err
@@ -223,7 +223,12 @@ func (s *crossed) forward(spans []Span, rows int) ([]float32, error) {
 	at := 0
 	for i := range spans {
 		span := &spans[i]
-		if err := s.extend(s.slots[span.Slot], span, view[float32](&s.logits, 4*at*vocab, span.Rows*vocab)); err != nil {
+		if span.held < span.Past {
+			if err := s.share(span.Slot, span.lender, span.Past); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.extend(s.slots[span.Slot], &span.Span, view[float32](&s.logits, 4*at*vocab, span.Rows*vocab)); err != nil {
 			return nil, fmt.Errorf("slot %d: %w", span.Slot, err)
 		}
 		at += span.Rows

@@ -35,6 +35,17 @@ type Span = struct {
 	Tokens []int32
 	Rows   int // 0 to len(Tokens); of tokens behind the input only
 	Input  int // the sequence's first tokens that an encoder reads, see Encoder; a decoder-only model does not look at it
+	// From, if not 0, is 1 + the number of an earlier span of the pass whose
+	// sequence begins with the same Past tokens. What the slot lacks of them is taken
+	// from there, so that no token is fed twice in a pass.
+	From int
+}
+
+// span is a Span that was checked.
+type span struct {
+	Span
+	held   int // tokens of the slot that stand: Past, or fewer where From is not 0
+	lender int // the slot that has the others
 }
 
 // Decoder runs a model over KV caches of its own. It is used by one goroutine
@@ -49,7 +60,8 @@ type Decoder struct {
 	mu     sync.Mutex // held through every call
 	closed bool
 	slots  []slot
-	pass   int64 // counts calls of Forward
+	spans  []span // of the pass under way
+	pass   int64  // counts calls of Forward
 	caches caches
 }
 
@@ -77,7 +89,7 @@ type caches interface {
 	// run is what the last pass ran, for another run of the same.
 	run() *C.dm_run_handles
 	// forward makes the pass. The logits are valid until the next one.
-	forward(spans []Span, rows int) ([]float32, error)
+	forward(spans []span, rows int) ([]float32, error)
 	free()
 }
 
@@ -253,7 +265,8 @@ func (d *Decoder) Truncate(slot, n int) {
 // spans, on how many tokens are fed together, or on how the cache came about.
 //
 // When ctx ends, the pass in progress is terminated and waited for, and the
-// error wraps ctx's. After an error each slot keeps its first Past tokens.
+// error wraps ctx's. After an error each slot keeps what it held of its first
+// Past tokens.
 func (d *Decoder) Forward(ctx context.Context, spans []Span) ([]float32, error) {
 	d.enter()
 	defer d.leave()
@@ -272,18 +285,25 @@ func (d *Decoder) forward(ctx context.Context, spans []Span) ([]float32, error) 
 	if err := d.cancel.arm(ctx); err != nil {
 		return nil, err
 	}
-	for i := range spans {
-		s := &spans[i]
-		d.slots[s.Slot].cached = min(d.slots[s.Slot].cached, s.Past)
-		ok, err := d.caches.reserve(s.Slot, s.Past, len(s.Tokens))
+	d.spans = d.spans[:0]
+	for _, s := range spans {
+		slot := &d.slots[s.Slot]
+		held := min(slot.cached, s.Past)
+		slot.cached = held
+		ok, err := d.caches.reserve(s.Slot, held, s.Past-held+len(s.Tokens))
 		if err != nil {
 			return nil, d.device().explain(err)
 		}
 		if !ok {
 			return nil, fmt.Errorf("slot %d: %d tokens after %d: %w: all slots together hold %d tokens", s.Slot, len(s.Tokens), s.Past, ErrNoBlocks, d.Capacity())
 		}
+		checked := span{Span: s, held: held}
+		if s.From > 0 {
+			checked.lender = spans[s.From-1].Slot
+		}
+		d.spans = append(d.spans, checked)
 	}
-	logits, err := d.caches.forward(spans, rows)
+	logits, err := d.caches.forward(d.spans, rows)
 	if err != nil {
 		switch {
 		case ctx.Err() != nil:
@@ -311,11 +331,19 @@ func (d *Decoder) check(spans []Span) (rows int, err error) {
 	d.pass++
 	for i := range spans {
 		s := &spans[i]
-		if err := d.checkRoom(s.Slot, s.Past, len(s.Tokens)); err != nil {
+		past := s.Past
+		if s.From > 0 && s.From <= i && d.allocated(s.Slot) {
+			past = min(past, d.slots[s.Slot].cached)
+		}
+		if err := d.checkRoom(s.Slot, past, s.Past-past+len(s.Tokens)); err != nil {
 			return 0, err
 		}
 		slot := &d.slots[s.Slot]
 		switch {
+		case s.From < 0 || s.From > i:
+			return 0, fmt.Errorf("slot %d begins like span %d of the pass, which is not before its own", s.Slot, s.From-1)
+		case s.From > 0 && s.Past > spans[s.From-1].Past+len(spans[s.From-1].Tokens):
+			return 0, fmt.Errorf("slot %d begins with %d tokens of span %d, which has fewer", s.Slot, s.Past, s.From-1)
 		case len(s.Tokens) == 0:
 			return 0, fmt.Errorf("slot %d: no tokens", s.Slot)
 		case slot.seen == d.pass:

@@ -28,6 +28,7 @@ var _ interface {
 		Tokens     []int32
 		Rows       int
 		Input      int
+		From       int
 	}) ([]float32, error)
 	Close() error
 } = (*Decoder)(nil)

@@ -51,7 +51,7 @@ func TestCancel(t *testing.T) {
 		}
 		cancel()
 		within(t, 10*time.Second, "the run is terminated", func() bool {
-			_, err := d.caches.forward(whole([]int{s.slot}, []int{2}, [][]int32{{9}}), 1)
+			_, err := d.caches.forward([]span{{Span: whole([]int{s.slot}, []int{2}, [][]int32{{9}})[0], held: 2}}, 1)
 			return err != nil && strings.Contains(err.Error(), "terminate")
 		})
 		if err := forward(armed); !errors.Is(err, context.Canceled) {

@@ -356,7 +356,7 @@ static status attention_new(const custom_op *op, const void *api, const void *in
 // Inputs and outputs of PagedAttention.
 enum {
   QUERY, KEY, VALUE, KEY_CACHE, VALUE_CACHE, CUMULATIVE, PAST, TABLE, COS, SIN,
-  SLOTS, SINK, Q_NORM, K_NORM, K_SCALE, V_SCALE, METADATA, ATTENTION_INPUTS,
+  SLOTS, SINK, Q_NORM, K_NORM, K_SCALE, V_SCALE, METADATA, COPIES, ATTENTION_INPUTS,
 };
 
 // attend_rows points the pass at its rows of q, k and v, which are one packed
@@ -417,6 +417,12 @@ static status attend_lengths(dm_attention *a, const tensor *in, int do_rotary) {
   a->past = past->data;
   a->block_table = table->data;
   a->max_blocks = (int)table->dims[1];
+  const tensor *copies = &in[COPIES];
+  if (copies->data != NULL) {
+    if (copies->rank != 2 || copies->dims[1] != 2) return fail(INVALID_ARGUMENT, "copies must be pairs of slots");
+    a->copies = copies->data;
+    a->copied = (int)copies->dims[0];
+  }
   if (!do_rotary) return NULL;
   const tensor *cosines = &in[COS], *sines = &in[SIN];
   if (cosines->rank != 2 || sines->rank != 2 || memcmp(cosines->dims, sines->dims, 2 * sizeof(int64_t)) != 0)
@@ -505,10 +511,10 @@ static int op_newest(const custom_op *op) { return (void)op, 1; }
 
 static const int product_types[] = {FLOAT}, product_kinds[] = {REQUIRED};
 static const int attention_types[] = {FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT, FLOAT,
-                                      INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32};
+                                      INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32};
 static const int attention_kinds[] = {REQUIRED, OPTIONAL, OPTIONAL, REQUIRED, REQUIRED,
                                       REQUIRED, REQUIRED, REQUIRED, OPTIONAL, OPTIONAL,
-                                      OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL};
+                                      OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL};
 
 static const operator operators[] = {
     {OPERATOR(matrices_new, product_compute), "Matrices", product_types, product_kinds, 1, VARIADIC, 1},

@@ -4,6 +4,7 @@ package ort
 import "C"
 
 import (
+	"slices"
 	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
@@ -20,6 +21,7 @@ type paging struct {
 	block     int  // tokens of a block
 	sequences int  // most sequences of one run; 0: any number
 	metadata  bool // the graph takes bounds of the lengths
+	copies    bool // the graph copies what one sequence of a run begins with from another
 	moves     bool // blocks are copied by a session, as their memory is a device's
 	capture   bool // passes of uniform shape are filled up and recorded (captured.go)
 	repeats   int  // of tests: further runs of a recorded pass
@@ -28,7 +30,7 @@ type paging struct {
 // pagingOn is the paging of a device for heads of a size.
 func pagingOn(d *device, headSize int) paging {
 	if d.onCPU() {
-		return paging{block: blockTokens}
+		return paging{block: blockTokens, copies: true}
 	}
 	return paging{block: graph.BlockTokens(headSize), sequences: graph.MostSequences, metadata: true, moves: true}
 }
@@ -62,7 +64,7 @@ type paged struct {
 	inputs  []C.dm_view    // of each run
 	output  []C.dm_view
 	in      struct {
-		ids, positions, cumulative, pasts, table, rows, metadata feed
+		ids, positions, cumulative, pasts, table, rows, metadata, copies feed
 	}
 	logits block // float32 [R, vocab]
 	spare  block // float32 [1, vocab], of runs that want no logits
@@ -98,7 +100,7 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		}
 	}()
 	r := m.session.ragged
-	if p.views, err = newViews(p.runtime, 8+len(r.Caches)+len(r.CachesOut)); err != nil {
+	if p.views, err = newViews(p.runtime, 9+len(r.Caches)+len(r.CachesOut)); err != nil {
 		return nil, err
 	}
 	all := p.views.left
@@ -116,8 +118,9 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		{&p.in.table, graph.BlockTable, graph.Int32, short},
 		{&p.in.rows, graph.LogitRows, graph.Int64, long},
 		{&p.in.metadata, graph.AttentionMetadata, graph.Int32, short},
+		{&p.in.copies, graph.Copies, graph.Int32, short},
 	} {
-		if (f.name != graph.PositionIDs || r.Positions) && (f.name != graph.AttentionMetadata || g.metadata) {
+		if (f.name != graph.PositionIDs || r.Positions) && (f.name != graph.AttentionMetadata || g.metadata) && (f.name != graph.Copies || g.copies) {
 			f.to.view, f.to.elem = &p.views.name([]string{f.name}, f.t)[0], f.elem
 			p.inputs = all[:len(p.inputs)+1]
 		}
@@ -225,17 +228,13 @@ func (p *paged) share(dst, src, n int) error {
 func (p *paged) truncate(slot, n int) { p.pool.truncate(&p.tables[slot], n) }
 
 // forward makes as many runs as the device's bound on sequences asks for.
-func (p *paged) forward(spans []Span, rows int) ([]float32, error) {
+func (p *paged) forward(spans []span, rows int) ([]float32, error) {
 	vocab := p.model.Vocab()
 	if err := growBlock(p.runtime, &p.logits, 4*max(1, rows)*vocab); err != nil {
 		return nil, err
 	}
-	most := p.paging.sequences
-	if most == 0 {
-		most = len(spans)
-	}
 	for at := 0; len(spans) > 0; {
-		some := spans[:min(most, len(spans))]
+		some := p.together(spans)
 		spans = spans[len(some):]
 		n, err := p.pass(some, at)
 		if err != nil {
@@ -246,9 +245,51 @@ func (p *paged) forward(spans []Span, rows int) ([]float32, error) {
 	return view[float32](&p.logits, 0, rows*vocab), nil
 }
 
+// together are the first spans, as many as one run takes. Where the graph does not
+// copy what it has just computed, a span that begins like another one waits for the
+// next run.
+func (p *paged) together(spans []span) []span {
+	if most := p.paging.sequences; most > 0 {
+		spans = spans[:min(most, len(spans))]
+	}
+	if p.paging.copies {
+		return spans
+	}
+	for i, s := range spans {
+		if s.held < s.Past && slices.ContainsFunc(spans[:i], func(o span) bool { return o.Slot == s.lender }) {
+			return spans[:i]
+		}
+	}
+	return spans
+}
+
+// lend copies what a slot lacks of its beginning from the one that has been fed it,
+// in whole beginnings of blocks: they agree on all tokens.
+func (p *paged) lend(s *span) error {
+	size := p.paging.block
+	for i := s.held / size; i*size < s.Past; i++ {
+		if err := p.copyBlock(blockCopy{from: p.tables[s.lender][i], to: p.tables[s.Slot][i], tokens: min(size, s.Past-i*size)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // pass runs the graph on some spans, and puts their rows of logits where row at
 // is; it returns how many they are.
-func (p *paged) pass(spans []Span, at int) (rows int, err error) {
+func (p *paged) pass(spans []span, at int) (rows int, err error) {
+	copies := 0
+	for i := range spans {
+		switch s := &spans[i]; {
+		case s.held == s.Past:
+		case p.paging.copies:
+			copies += s.Past - s.held
+		default:
+			if err := p.lend(s); err != nil {
+				return 0, err
+			}
+		}
+	}
 	if c, s, err := p.recorded(spans); err != nil {
 		return 0, err
 	} else if c != nil {
@@ -261,10 +302,11 @@ func (p *paged) pass(spans []Span, at int) (rows int, err error) {
 	}
 	l := lengthsOf(spans)
 	width := p.pool.blocksFor(max(1, l.longest))
-	if err := p.size(len(spans), l.tokens, width, l.rows, at); err != nil {
+	if err := p.size(len(spans), l.tokens, width, l.rows, at, copies); err != nil {
 		return 0, err
 	}
 	p.pack(spans, shape{sequences: len(spans)}, width)
+	p.packCopies(spans, copies)
 	p.bound(l.fed, l.longest, l.longest)
 	err = goError(C.dm_forward(p.runtime, p.run(), &p.inputs[0], C.size_t(len(p.inputs)), &p.output[0], 1))
 	return l.rows, err
@@ -283,7 +325,7 @@ type lengths struct {
 	fed, longest int // the most tokens that a sequence feeds, and the most that it has then
 }
 
-func lengthsOf(spans []Span) (l lengths) {
+func lengthsOf(spans []span) (l lengths) {
 	for i := range spans {
 		s := &spans[i]
 		l.tokens += len(s.Tokens)
@@ -297,7 +339,7 @@ func lengthsOf(spans []Span) (l lengths) {
 // pack writes the inputs of a run, which has room for them. Where the shape has
 // more sequences than there are spans, sequences over the block that is nobody's
 // follow them.
-func (p *paged) pack(spans []Span, s shape, width int) {
+func (p *paged) pack(spans []span, s shape, width int) {
 	k := packing{p: p, width: width}
 	*(*int64)(p.in.rows.memory.data) = 0 // where no row is wanted: the graph takes no fewer than one
 	*(*int32)(p.in.cumulative.memory.data) = 0
@@ -306,6 +348,19 @@ func (p *paged) pack(spans []Span, s shape, width int) {
 	}
 	for k.sequences < s.sequences {
 		k.add(fillers[:s.tokens], 0, s.rows, p.waste)
+	}
+}
+
+// packCopies writes which places of the pool are copied to which, so many.
+func (p *paged) packCopies(spans []span, n int) {
+	if n == 0 {
+		return
+	}
+	copies, size := view[int32](&p.in.copies.memory, 0, 2*n)[:0], p.paging.block
+	for _, s := range spans {
+		for i := s.held; i < s.Past; i++ {
+			copies = append(copies, p.tables[s.lender].place(i, size), p.tables[s.Slot].place(i, size))
+		}
 	}
 }
 
@@ -344,7 +399,7 @@ func (k *packing) add(tokens []int32, past, rows int, blocks blockTable) {
 
 // size makes room for a run and sets the shapes of what it binds. Its logits go
 // where row at is, and where it wants none the one that it gives goes there.
-func (p *paged) size(spans, tokens, width, rows, at int) error {
+func (p *paged) size(spans, tokens, width, rows, at, copies int) error {
 	vocab := p.model.Vocab()
 	to := p.logits.at(4 * at * vocab)
 	if rows == 0 {
@@ -365,6 +420,7 @@ func (p *paged) size(spans, tokens, width, rows, at int) error {
 		{&p.in.table, []int{spans, width}},
 		{&p.in.rows, []int{rows}},
 		{&p.in.metadata, []int{3}},
+		{&p.in.copies, []int{copies, 2}},
 	} {
 		if f.to.view == nil {
 			continue
@@ -373,7 +429,7 @@ func (p *paged) size(spans, tokens, width, rows, at int) error {
 		for _, d := range f.shape {
 			n *= d
 		}
-		if err := growBlock(p.runtime, &f.to.memory, n); err != nil {
+		if err := growBlock(p.runtime, &f.to.memory, max(n, f.to.elem)); err != nil {
 			return err
 		}
 		setView(f.to.view, f.to.memory.data, f.to.elem, f.shape...)
@@ -396,7 +452,7 @@ func (p *paged) free() {
 	for i := range p.tensors {
 		p.tensors[i].free()
 	}
-	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.logits, &p.spare, &p.handles} {
+	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.in.copies.memory, &p.logits, &p.spare, &p.handles} {
 		b.free()
 	}
 	p.views.free()

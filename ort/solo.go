@@ -134,7 +134,7 @@ func (s *solo) share(dst, src, n int) error {
 // logits that nobody wants: a graph that was not rewritten scores them all.
 const runTokens = 128
 
-func (s *solo) forward(spans []Span, rows int) ([]float32, error) {
+func (s *solo) forward(spans []span, rows int) ([]float32, error) {
 	vocab := s.model.Vocab()
 	if err := growBlock(s.runtime, &s.logits, 4*rows*vocab); err != nil {
 		return nil, err
@@ -142,6 +142,11 @@ func (s *solo) forward(spans []Span, rows int) ([]float32, error) {
 	at := 0
 	for i := range spans {
 		span := &spans[i]
+		if span.held < span.Past {
+			if err := s.share(span.Slot, span.lender, span.Past); err != nil {
+				return nil, err
+			}
+		}
 		for from := 0; from < len(span.Tokens); {
 			to := min(from+runTokens, len(span.Tokens))
 			wanted := max(0, span.Rows-(len(span.Tokens)-to)) // of this run, its last ones

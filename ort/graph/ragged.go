@@ -23,6 +23,8 @@ import (
 //	block_table                 int32 [B, most blocks of a sequence]
 //	attention_metadata          int32 [3], only with RaggedOptions.Metadata
 //	logit_rows                  int64 [R], the tokens of the row whose logits are wanted
+//	copies                      int32 [C, 2], only in OwnDomain: of cache slots (block x block size + place), which is
+//	                            copied to which after the new tokens are written and before any is read; C may be 0
 //	key_cache.N, value_cache.N  [blocks, block size, KV heads, head size]
 //
 // Outputs:
@@ -55,6 +57,7 @@ const (
 	BlockTable        = "block_table"
 	AttentionMetadata = "attention_metadata"
 	LogitRows         = "logit_rows"
+	Copies            = "copies"
 	Logits            = "logits"
 )
 
@@ -328,6 +331,9 @@ func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 	g.Input = append(g.Input, Value(CumulativeLengths, Int32, -1), Value(PastLengths, Int32, -1), Value(BlockTable, Int32, -1, -1), Value(LogitRows, Int64, -1))
 	if r.options.Metadata {
 		g.Input = append(g.Input, Value(AttentionMetadata, Int32, 3))
+	}
+	if r.options.Domain == OwnDomain {
+		g.Input = append(g.Input, Value(Copies, Int32, -1, 2))
 	}
 	g.Output = append(g.Output, Value(Logits, Float32, -1, int64(max(r.layout.Vocab, 0))))
 	if r.layout.Vocab <= 0 {

@@ -32,7 +32,8 @@ const (
 	pagedQNorm      = 12
 	pagedKNorm      = 13
 	pagedMetadata   = 16
-	pagedInputs     = 17
+	pagedCopies     = 17 // of OwnDomain only
+	pagedInputs     = 18
 )
 
 // attention is what PagedAttention needs to know of one layer.
@@ -170,6 +171,9 @@ func (r *ragging) paged(a *attention) {
 	in[pagedSink], in[pagedQNorm], in[pagedKNorm] = table(a.sink), table(a.qNorm), table(a.kNorm)
 	if r.options.Metadata {
 		in[pagedMetadata] = AttentionMetadata
+	}
+	if own {
+		in[pagedCopies] = Copies
 	}
 	for in[len(in)-1] == "" {
 		in = in[:len(in)-1]

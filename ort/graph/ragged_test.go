@@ -123,6 +123,11 @@ func checkRagged(t *testing.T, m *onnxpb.ModelProto, r *Ragged) {
 		want = append(want, PositionIDs)
 	}
 	want = append(want, CumulativeLengths, PastLengths, BlockTable, LogitRows)
+	if slices.ContainsFunc(r.Model.Graph.Node, func(n *onnxpb.NodeProto) bool {
+		return n.GetOpType() == "PagedAttention" && n.GetDomain() == OwnDomain
+	}) {
+		want = append(want, Copies)
+	}
 	if want = append(want, r.Caches...); !slices.Equal(names, want) {
 		t.Errorf("inputs %v, want %v", names, want)
 	}

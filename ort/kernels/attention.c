@@ -44,6 +44,9 @@ const char *dm_attention_refuses(const dm_attention *a) {
       if (a->slots[t] < -1 || a->slots[t] >= (int64_t)a->blocks * a->block_size)
         return "a token's slot lies outside of the cache";
   }
+  for (int i = 0; i < 2 * a->copied; i++)
+    if (a->copies[i] < 0 || a->copies[i] >= (int64_t)a->blocks * a->block_size)
+      return "a slot to be copied lies outside of the cache";
   return NULL;
 }
 
@@ -184,6 +187,17 @@ static void prepare(void *arg, size_t part) {
   }
 }
 
+// Copies keys and values of tokens that several sequences begin with.
+static void copy(const dm_attention *a) {
+  size_t row = (size_t)a->kv_heads * (size_t)a->head_size;
+  for (int i = 0; i < a->copied; i++) {
+    size_t from = (size_t)a->copies[2 * i] * row, to = (size_t)a->copies[2 * i + 1] * row;
+    if (from == to) continue;
+    memcpy(a->key_cache + to, a->key_cache + from, row * sizeof *a->key_cache);
+    memcpy(a->value_cache + to, a->value_cache + from, row * sizeof *a->value_cache);
+  }
+}
+
 // A buffer that no other thread works in. There is one for each thread, so that one
 // is free, unless the caller has more threads than it said.
 static size_t take(plan *p) {
@@ -309,6 +323,7 @@ void dm_attention_run(const dm_attention *a, void *scratch, const dm_parallel *t
   // A channel is prepared in the time of some ten multiplications.
   size_t channels = p.tokens * (size_t)(a->heads + 2 * a->kv_heads) * (size_t)a->head_size;
   run(threads, prepare, &p, (p.tokens + p.chunk - 1) / p.chunk, channels * 10);
+  copy(a);
   run(threads, compute, &p, p.tasks, p.work);
   if (p.waits > 0) run(threads, gather, &p, p.tiles, p.waits * 10);
 }

@@ -27,6 +27,7 @@ type Attention struct {
 	BlockTable       []int32 // [sequences, MaxBlocks]
 	MaxBlocks        int
 	Slots            []int32 // [tokens], or nil
+	Copies           []int32 // [copies, 2]
 
 	// Rows of tokens with strides in floats; packed rows are three slices of one.
 	Query, Key, Value                   []float32
@@ -63,6 +64,7 @@ func (a *Attention) Attend(t Threads) error {
 		sink: floats(&pin, a.Sink), sequences: C.int(len(a.Past)),
 		cumulative: ints(&pin, a.Cumulative), past: ints(&pin, a.Past), block_table: ints(&pin, a.BlockTable),
 		max_blocks: C.int(a.MaxBlocks), slots: ints(&pin, a.Slots),
+		copies: ints(&pin, a.Copies), copied: C.int(len(a.Copies) / 2),
 		query: floats(&pin, a.Query), key: floats(&pin, a.Key), value: floats(&pin, a.Value),
 		query_stride: C.size_t(a.QueryStride), key_stride: C.size_t(a.KeyStride), value_stride: C.size_t(a.ValueStride),
 		key_cache: floats(&pin, a.KeyCache), value_cache: floats(&pin, a.ValueCache),

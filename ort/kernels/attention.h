@@ -49,6 +49,11 @@ typedef struct dm_attention {
   // [tokens] or NULL: where a token's key and value are written (block * block_size
   // + slot) in place of the slot of its position; -1: they are there already.
   const int32_t *slots;
+  // What sequences begin with that others of the pass bring: after all new keys and
+  // values are written, and before any is read, slot copies[2i] is copied to slot
+  // copies[2i + 1], in this order. Slots are numbered as above.
+  const int32_t *copies; // [copied, 2]
+  int copied;
 
   // Rows of tokens, a stride in floats from row to row: [heads * head_size] and
   // [kv_heads * head_size]. Packed rows of q, k and v are three pointers into one

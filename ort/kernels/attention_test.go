@@ -347,3 +347,48 @@ func fill(like []float32, f float64) []float32 {
 	}
 	return x
 }
+
+// What a sequence begins with may be another's of the same pass, from tokens on that
+// itself was given them: the results are those of the sequence alone.
+func TestAttentionCopiesBeginnings(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 77))
+		l := draw(r, []int{40, 40, 40})
+		one, two := 1+r.IntN(30), 0
+		two = one + 1 + r.IntN(38-one)
+		copy(l.sequences[1], l.sequences[0][:one])
+		copy(l.sequences[2], l.sequences[1][:two])
+		var want [][]float32
+		for s := range l.sequences {
+			l.paged(r)
+			want = append(want, l.pass(t, Threads{}, false, []span{{s, 0, 40}}))
+		}
+		l.paged(r)
+		place := func(s, i int) int32 {
+			return l.BlockTable[s*l.MaxBlocks+i/l.BlockSize]*int32(l.BlockSize) + int32(i%l.BlockSize)
+		}
+		l.Copies = nil
+		for i := range one {
+			l.Copies = append(l.Copies, place(0, i), place(1, i))
+		}
+		for i := range two {
+			l.Copies = append(l.Copies, place(1, i), place(2, i))
+		}
+		got := l.pass(t, Threads{}, seed%2 == 0, []span{{0, 0, 40}, {1, one, 40 - one}, {2, two, 40 - two}})
+		hidden := l.Heads * l.HeadSize
+		for s, past := range []int{0, one, two} {
+			for i, w := range want[s][past*hidden:] {
+				if got[i] != w {
+					t.Fatalf("seed %d: sequence %d: %d of %d is %v, alone %v", seed, s, i, len(got), got[i], w)
+				}
+			}
+			got = got[(40-past)*hidden:]
+		}
+		l.Copies = []int32{0, int32(len(l.KeyCache))}
+		bad := l.Attention
+		bad.Cumulative = []int32{0}
+		if err := bad.Attend(Threads{}); err == nil {
+			t.Fatal("a copy from outside of the cache is taken")
+		}
+	}
+}

@@ -19,6 +19,10 @@ type Span = struct {
 	Tokens []int32 // at least one; only read
 	Rows   int     // 0 to len(Tokens)
 	Input  int     // the first tokens of the sequence, which an encoder reads; 0: there is none
+	// From, if not 0, is 1 + the number of an earlier span of the pass whose
+	// sequence begins with the same Past tokens: what the slot lacks of them is taken
+	// from there. There was room reserved for that too.
+	From int
 }
 
 // Decoder is one model over a pool of cache blocks, ready to extend sequences.
