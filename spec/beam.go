@@ -204,6 +204,7 @@ type BeamOutcome struct {
 	Steps    int       // of the search: Accepted + 1, or fewer where it ended
 	Accepted int       // drafted steps that held all of the target's beams
 	Share    []float64 // of each drafted step that was looked at: the share of the target's beams that it held
+	At       []int     // where the last of these steps has each running beam; -1: nowhere
 }
 
 // Advance takes the steps of a search that drafts allow. drafts[t] are the draft's
@@ -232,14 +233,15 @@ func (s *Search) Advance(drafts [][]*Beam, row func(t, i int) ([]float32, error)
 		if s.over || t == len(drafts) {
 			return out, nil
 		}
-		next := make([]int, 0, len(s.Running))
-		for _, b := range s.Running {
-			if i := slices.IndexFunc(drafts[t], func(d *Beam) bool { return d.From == at[b.From] && d.Token == b.Token }); i >= 0 {
-				next = append(next, i)
+		next, held := make([]int, len(s.Running)), 0
+		for i, b := range s.Running {
+			next[i] = slices.IndexFunc(drafts[t], func(d *Beam) bool { return d.From == at[b.From] && d.Token == b.Token })
+			if next[i] >= 0 {
+				held++
 			}
 		}
-		out.Share = append(out.Share, float64(len(next))/float64(len(s.Running)))
-		if len(next) < len(s.Running) {
+		out.At, out.Share = next, append(out.Share, float64(held)/float64(len(next)))
+		if held < len(next) {
 			return out, nil
 		}
 		out.Accepted++

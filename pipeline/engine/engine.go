@@ -20,6 +20,10 @@ type Settings struct {
 	Lanes      int       // sequences decoded together; 0: one
 	AutoLanes  bool      // Lanes is the most; how many of them are used is chosen by what they cost
 	PassTokens int       // most tokens that a pass feeds, where it does not score more; 0: DefaultPassTokens
+	// Beams has the engine search in place of drawing: K is then how many steps the
+	// draft model searches ahead. Nothing but a draft model can, and a fixed
+	// lookahead; Sampling's temperature and truncations have no part in it.
+	Beams *spec.Beams
 }
 
 // Engine decodes sequences, several at a time: each has a lane, with a KV cache
@@ -75,6 +79,9 @@ func newAt(ctx context.Context, pair Pair, s Settings, now func() time.Time) (*E
 	}
 	if s.PassTokens <= 0 {
 		s.PassTokens = DefaultPassTokens
+	}
+	if err := s.checkBeams(pair); err != nil {
+		return nil, err
 	}
 	e := &Engine{
 		pair: pair, settings: s, rule: s.Rule.For(s.Sampling), now: now,
@@ -182,7 +189,11 @@ func (e *Engine) step(ctx context.Context) error {
 	if err := e.schedule(); err != nil {
 		return err
 	}
-	if err := e.loop(ctx); err != nil {
+	loop := e.loop
+	if e.settings.Beams != nil {
+		loop = e.searchLoop
+	}
+	if err := loop(ctx); err != nil {
 		return err
 	}
 	e.ready()

@@ -18,6 +18,9 @@ type Request struct {
 	// handed is valid until they return; an error of theirs ends the Step.
 	Loop func(*Loop) error
 	Done func(*Sequence) error
+	// Beams is how many sequences of a beam search are returned: Done is told of
+	// each, the best first, and Loop of loops of the search. 0 is one.
+	Beams int
 }
 
 // Sequence is what became of a Request.
@@ -30,6 +33,11 @@ type Sequence struct {
 
 	// Prefill and Decode add up to the time that was spent on the sequence: of a
 	// pass that it shared, its part by the tokens that it fed.
+	// Of a beam search:
+	Beam  int       // rank: 0 is the best
+	Score float64   // by which they are ranked, see spec.Found
+	Logs  []float64 // the logarithm of each token's probability
+
 	Prefill time.Duration // the passes over its prompt; over all of it again after a lack of cache blocks
 	Decode  time.Duration // its loops
 	Latency time.Duration // from Admit to the end, the time that others took included
@@ -43,6 +51,7 @@ type Loop struct {
 	Drafted  []int32 // x~, at most K of them
 	*spec.Outcome
 	Emitted int // tokens of it that the completion keeps
+	Scored  int // tokens that the target scored for it
 
 	// The drafter, the target model, and distributions, uniforms and
 	// verification. Of a pass that sequences share, each has its part by the
@@ -65,6 +74,7 @@ type lane struct {
 	drafter  drafter   // nil: autoregressive sampling
 	drafts   bool      // its drafter is fed the prompt before the first loop
 	policy   spec.Lane // what the policy knows of the sequence
+	search   *search   // nil: tokens are drawn one after another
 
 	prompt   int      // tokens of it
 	tokens   []int32  // prompt and completion
@@ -95,12 +105,14 @@ func (e *Engine) newLane() (_ *lane, err error) {
 		standardize: l.standardizeRow,
 		greedy:      e.settings.Lookahead.Kind == spec.ConfidenceLookahead && e.settings.Sampling.Temperature == 0,
 	}
+	if e.settings.Beams != nil {
+		l.search = newSearch(l)
+	}
 	return l, nil
 }
 
 func (l *lane) free() {
-	l.target.free()
-	if c := l.draft(); c != nil {
+	for _, c := range l.caches() {
 		c.free()
 	}
 }
@@ -118,10 +130,14 @@ func (l *lane) draft() *cache {
 
 // caches are the lane's, of all models.
 func (l *lane) caches() []*cache {
+	all := []*cache{l.target}
 	if c := l.draft(); c != nil {
-		return []*cache{l.target, c}
+		all = append(all, c)
 	}
-	return []*cache{l.target}
+	if l.search != nil {
+		all = append(append(all, l.search.target.others...), l.search.draft.others...)
+	}
+	return all
 }
 
 // begin sets the lane to a request.
@@ -137,6 +153,9 @@ func (l *lane) begin(e *Engine, r Request) error {
 	l.end = newEnding(e.pair.Tokenizer, e.pair.EOS, r.Stop, min(r.Limit, e.pair.Room(r.Prompt, e.Context())))
 	if err := l.chain.Begin(r.Prompt[l.target.input:]); err != nil {
 		return rowError{fmt.Errorf("begin with a prompt of %d tokens: %w", len(r.Prompt), err)}
+	}
+	if l.search != nil {
+		l.search.begin(e, l)
 	}
 	l.drafts = false
 	if l.drafter != nil {
@@ -195,16 +214,24 @@ func (l *lane) fail(e *Engine, err error) error {
 // finish hands the sequence over and leaves the lane. The caches keep what they
 // hold until blocks are needed: another prompt may begin alike.
 func (l *lane) finish(e *Engine, now time.Time) error {
+	if l.search != nil {
+		return l.finishBeams(e, now)
+	}
 	s := &l.sequence
 	s.Tokens = l.tokens[l.prompt:]
 	s.Text, s.Reason, s.Stop = l.end.completion(), l.end.reason, l.end.stoppedBy
 	s.Latency = now.Sub(l.began)
-	l.taken, l.joined = false, false
-	e.admitted++
-	l.age = e.admitted
-	e.short = false
+	l.leave(e)
 	if l.request.Done == nil {
 		return nil
 	}
 	return l.request.Done(s)
+}
+
+// leave frees the lane.
+func (l *lane) leave(e *Engine) {
+	l.taken, l.joined = false, false
+	e.admitted++
+	l.age = e.admitted
+	e.short = false
 }

@@ -18,6 +18,14 @@ func (e *Engine) most(l *lane) int {
 	return max(0, min(e.settings.K, l.end.limit-l.end.tokens-1, l.drafter.room(n), spec.MaxPositions-n))
 }
 
+// scores is how many tokens the next loop scores at most for a sequence.
+func (e *Engine) scores(l *lane) int {
+	if b := e.settings.Beams; b != nil {
+		return b.Width + b.DraftWidth*e.mostSteps(l)
+	}
+	return e.most(l) + 1
+}
+
 // most is how many tokens the loop drafts at most for the lane.
 func (l *lane) most() int { return min(l.policy.K, l.policy.Room) }
 

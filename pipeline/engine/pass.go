@@ -18,8 +18,9 @@ type pass struct {
 
 // feed says whose span it is.
 type feed struct {
-	cache *cache
-	bill  *time.Duration // the sequence's part of the pass's time is added here
+	cache  *cache
+	tokens []int32        // the sequence, to the last one that is fed
+	bill   *time.Duration // the sequence's part of the pass's time is added here
 }
 
 // begin empties the pass.
@@ -32,8 +33,24 @@ func (p *pass) add(c *cache, tokens []int32, past, rows int, bill *time.Duration
 	if past > c.held() || past >= len(tokens) || rows > len(tokens)-past {
 		panic(fmt.Sprintf("pass: feed [%d:%d] for %d rows of a sequence of which %d tokens are held", past, len(tokens), rows, c.held()))
 	}
-	p.spans = append(p.spans, Span{Slot: c.slot, Past: past, Tokens: tokens[past:], Rows: rows, Input: c.input})
-	p.feeds = append(p.feeds, feed{c, bill})
+	p.put(c, tokens, past, rows, 0, bill)
+}
+
+// addPaths puts the paths of a tree in.
+func (p *pass) addPaths(paths []*path, bill *time.Duration) {
+	first := len(p.spans)
+	for _, x := range paths {
+		from := 0
+		if x.from > 0 {
+			from = first + x.from
+		}
+		p.put(x.cache, x.tokens, x.past, x.rows, from, bill)
+	}
+}
+
+func (p *pass) put(c *cache, tokens []int32, past, rows, from int, bill *time.Duration) {
+	p.spans = append(p.spans, Span{Slot: c.slot, Past: past, Tokens: tokens[past:], Rows: rows, Input: c.input, From: from})
+	p.feeds = append(p.feeds, feed{c, tokens, bill})
 	p.rows += len(tokens) - past
 }
 
@@ -53,7 +70,7 @@ func (p *pass) run(ctx context.Context) error {
 	vocab := p.model.Vocab()
 	for i, f := range p.feeds {
 		s := &p.spans[i]
-		f.cache.tokens = append(f.cache.tokens, s.Tokens...)
+		f.cache.tokens = append(f.cache.tokens, f.tokens[f.cache.held():]...)
 		f.cache.logits, logits = logits[:s.Rows*vocab], logits[s.Rows*vocab:]
 	}
 	p.divide(p.now().Sub(began))

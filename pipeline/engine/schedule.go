@@ -30,12 +30,14 @@ func (c chunk) add(p *pass) {
 // as far as the target's cache has room for their loop, and beside them chunks of
 // the waiting prompts.
 func (e *Engine) schedule() error {
-	if err := e.makeRoom(); err != nil {
-		return err
-	}
 	score := 0
+	if e.settings.Beams == nil { // beams make room when it is known where they fork
+		if err := e.makeRoom(); err != nil {
+			return err
+		}
+	}
 	for _, l := range e.batch {
-		score += e.most(l) + 1
+		score += e.scores(l)
 	}
 	if err := e.fill(e.settings.PassTokens-score, e.settings.PassTokens-2*len(e.batch)); err != nil {
 		return err

@@ -176,6 +176,7 @@ func (m *Model) Forward(ctx context.Context, spans []struct {
 	Tokens []int32
 	Rows   int
 	Input  int
+	From   int
 }) ([]float32, error) {
 	if m.Fail != nil || ctx.Err() != nil {
 		return nil, errors.Join(m.Fail, ctx.Err())
@@ -186,8 +187,11 @@ func (m *Model) Forward(ctx context.Context, spans []struct {
 	m.Passes++
 	var out []float32
 	rows, seen := 0, map[int]bool{}
-	for _, span := range spans {
+	for i, span := range spans {
 		s := m.slot(span.Slot)
+		if span.From > 0 && span.From <= i {
+			m.lend(span.Slot, spans[span.From-1].Slot, span.Past)
+		}
 		if seen[span.Slot] || span.Past > s.held || len(span.Tokens) == 0 || span.Rows > len(span.Tokens) {
 			m.t.Fatalf("slot %d holds %d tokens; it is fed %d behind %d for %d rows", span.Slot, s.held, len(span.Tokens), span.Past, span.Rows)
 		}
@@ -222,6 +226,29 @@ func (m *Model) Forward(ctx context.Context, spans []struct {
 		m.Clock.At = m.Clock.At.Add(m.Cost(rows))
 	}
 	return out, nil
+}
+
+// lend gives a slot what it lacks of the first n tokens, from another that was fed
+// before in the same pass.
+func (m *Model) lend(dst, src, n int) {
+	to, from := m.slot(dst), m.slot(src)
+	if n > from.held {
+		m.t.Fatalf("slot %d takes %d tokens from slot %d, which holds %d", dst, n, src, from.held)
+	}
+	for at := range n {
+		x := from.table[at/blockLen].tokens[at%blockLen]
+		if at < to.held {
+			if have := to.table[at/blockLen].tokens[at%blockLen]; have != x {
+				m.t.Fatalf("slot %d has %d at %d, slot %d, with which it begins, %d", dst, have, at, src, x)
+			}
+			continue
+		}
+		if at/blockLen >= len(to.table) || to.table[at/blockLen].refs > 1 {
+			m.t.Fatalf("slot %d is to hold token %d, where it has nothing reserved", dst, at)
+		}
+		to.table[at/blockLen].tokens[at%blockLen] = x
+	}
+	to.held = max(to.held, n)
 }
 
 // Hashed gives logits from a hash of the prefix: no two contexts are alike.
