@@ -65,6 +65,13 @@ type Config struct {
 	// capped:B with 0 < L, B <= 1.
 	Rule string `mapstructure:"rule"`
 
+	// Beams is the width of a beam search, DraftBeams that of the draft's; 0: tokens
+	// are drawn. LengthPenalty and EarlyStopping are as in transformers.
+	Beams         int     `mapstructure:"beams"`
+	DraftBeams    int     `mapstructure:"draft_beams"`
+	LengthPenalty float64 `mapstructure:"length_penalty"`
+	EarlyStopping string  `mapstructure:"early_stopping"`
+
 	Sampling Sampling `mapstructure:"sampling"`
 	NATS     NATS     `mapstructure:"nats"`
 	ORT      ORT      `mapstructure:"ort"`

@@ -56,6 +56,10 @@ var keys = []key{
 	{"k", "k", submit, 4, "lookahead: draft `N` tokens per loop, or at most N (default 8) under another --lookahead than fixed"},
 	{"lookahead", "lookahead", submit, LookaheadFixed, "`HOW` to choose the lookahead: fixed, auto (by acceptance and measured costs) or confidence:X (stop behind a token of probability below X)"},
 	{"rule", "rule", submit, "rejection", "verification `RULE`: rejection, coupled (the text does not depend on the draft), match, or lenient:L or capped:B, which are LOSSY"},
+	{"beams", "beams", submit, 0, "search with `W` beams in place of drawing, as transformers' num_beams does, at temperature 0; --n of what it finds are returned. 0 draws"},
+	{"draft_beams", "draft-beams", submit, 0, "the draft model searches K steps ahead with `U` beams (default: twice --beams)"},
+	{"length_penalty", "length-penalty", submit, 1.0, "a beam's score is the sum of its log-probabilities over its length to the power of `X`"},
+	{"early_stopping", "early-stopping", submit, "false", "`WHEN` a search that has found --beams sequences ends: false, true or never, as in transformers"},
 
 	{"sampling.temperature", "temperature", submit, 1.0, "temperature `T`; 0 is greedy"},
 	{"sampling.top_k", "top-k", submit, 0, "sample from the `N` most probable tokens; 0 is off"},

@@ -77,6 +77,7 @@ func Load(fs *pflag.FlagSet) (Config, error) {
 	if c.Lookahead != LookaheadFixed && !c.IsSet("k") {
 		c.K = adaptiveK
 	}
+	c.beamDefaults()
 	return c, nil
 }
 

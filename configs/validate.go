@@ -150,6 +150,7 @@ func (p *problems) submitValues() {
 	p.rule()
 	p.drafter()
 	p.lookahead()
+	p.beams()
 	// Each comparison is false for NaN.
 	p.must(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64, "sampling.temperature", "want 0 (greedy) or more, got %v", s.Temperature)
 	p.must(s.TopP > 0 && s.TopP <= 1, "sampling.top_p", "want more than 0 and at most 1 (off), got %v", s.TopP)

@@ -66,7 +66,7 @@ func (j *Job) Settings(m Mode) (engine.Settings, error) {
 	if err != nil {
 		return engine.Settings{}, err
 	}
-	s := engine.Settings{K: j.K, Lookahead: lookahead, Sampling: j.Sampling, Rule: j.Rule, Context: j.Context}
+	s := engine.Settings{K: j.K, Lookahead: lookahead, Sampling: j.Sampling, Rule: j.Rule, Context: j.Context, Beams: j.Beams}
 	if m == ArS {
 		s.K = 0
 	}

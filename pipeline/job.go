@@ -41,6 +41,7 @@ type Job struct {
 	K            int           `json:"k"`                   // lookahead of SpS, or the largest one
 	Lookahead    string        `json:"lookahead,omitempty"` // see spec.ParseLookahead; empty: fixed
 	Sampling     spec.Sampling `json:"sampling"`
+	Beams        *spec.Beams   `json:"beams,omitempty"` // nil: tokens are drawn; else searched for, and Samples of what is found are returned
 	Rule         spec.Rule     `json:"rule,omitzero"`   // how SpS accepts what was drafted; the zero value is rejection
 	Lossy        string        `json:"lossy,omitempty"` // what a lossy Rule guarantees still; Spec fills it in, for readers
 	Seed         uint64        `json:"seed"`
@@ -122,10 +123,34 @@ func (j *Job) Validate() error {
 			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
 	}
+	if err := j.checkBeams(); err != nil {
+		return fmt.Errorf("job %s: %w", j.Name, err)
+	}
 	if err := j.Sampling.Validate(); err != nil {
 		return fmt.Errorf("job %s: %w", j.Name, err)
 	}
 	return nil
+}
+
+// checkBeams refuses what a beam search has no use for.
+func (j *Job) checkBeams() error {
+	b, s := j.Beams, &j.Sampling
+	if b == nil {
+		return nil
+	}
+	switch {
+	case j.Samples > b.Width:
+		return fmt.Errorf("%d sequences of a search with %d beams", j.Samples, b.Width)
+	case !s.Greedy() || s.TopK != 0 || s.TopP != 1 && s.TopP != 0 || s.MinP != 0:
+		return errors.New("a beam search draws nothing: temperature 0, and no truncation")
+	case len(j.Stop) > 0:
+		return errors.New("a beam search has no stop sequences")
+	case j.Drafter != nil || j.Rule != (spec.Rule{}) || j.Lookahead != "" && j.Lookahead != spec.FixedLookahead:
+		return errors.New("a beam search has a draft model, a fixed lookahead and no rule")
+	case j.Has(SpS) && b.DraftWidth == 0:
+		return errors.New("the draft's beam search has no width")
+	}
+	return b.Validate()
 }
 
 // Spec is the job's canonical JSON: what job.json keeps and compares.

@@ -64,7 +64,7 @@ func (r *shardRun) pending() bool { return r.begun < r.total() }
 // finished reports whether every sample is written.
 func (r *shardRun) finished() bool { return r.written == r.total() }
 
-// admit begins the next sample.
+// admit begins the next sample; of a beam search, all samples of the row.
 func (r *shardRun) admit(e *engine.Engine) error {
 	job, index := &r.task.job, r.begun/r.task.job.Samples
 	row, began := &r.task.rows[index], time.Now()
@@ -72,24 +72,37 @@ func (r *shardRun) admit(e *engine.Engine) error {
 		r.encoded = index
 		r.prompt, r.bad = r.encode(e.Pair(), e.Context(), row)
 	}
-	s := &sample{completion: storage.Completion{
-		Job: job.Name, Row: row.Row, RowID: row.ID, Sample: int32(r.begun % job.Samples),
-		Seed: job.Seed, Worker: r.worker, PromptTokens: int32(len(r.prompt)),
-	}}
+	together := 1
+	if job.Beams != nil {
+		together = job.Samples
+	}
+	all := make([]*sample, together)
+	for i := range all {
+		all[i] = &sample{completion: storage.Completion{
+			Job: job.Name, Row: row.Row, RowID: row.ID, Sample: int32(r.begun % job.Samples),
+			Seed: job.Seed, Worker: r.worker, PromptTokens: int32(len(r.prompt)),
+		}}
+		r.begun++
+	}
+	r.samples = append(r.samples, all...)
+	s := all[0]
 	c := &s.completion
-	r.samples = append(r.samples, s)
-	r.begun++
 	// Making tokens of the prompt comes before the engine has it.
 	c.PrefillNS = time.Since(began).Nanoseconds()
 	c.LatencyNS = c.PrefillNS
 	if r.bad != nil {
-		return r.end(s, &engine.Sequence{Err: r.bad})
+		for _, s := range all {
+			if err := r.end(s, &engine.Sequence{Err: r.bad}); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	err := e.Admit(engine.Request{
-		Prompt: r.prompt, Stop: job.Stop, Limit: job.MaxNewTokens,
+		Prompt: r.prompt, Stop: job.Stop, Limit: job.MaxNewTokens, Beams: together,
 		Coins: spec.Coins{Seed: job.Seed, Row: uint64(row.Row), Sample: uint32(c.Sample)},
 		Loop:  func(l *engine.Loop) error { return r.loop(s, l) },
-		Done:  func(done *engine.Sequence) error { return r.end(s, done) },
+		Done:  func(done *engine.Sequence) error { return r.end(all[done.Beam], done) },
 	})
 	if err != nil {
 		return fmt.Errorf("decode row %d sample %d: %w", c.Row, c.Sample, err)
@@ -131,7 +144,10 @@ func (r *shardRun) end(s *sample, done *engine.Sequence) error {
 	c.DecodeNS = done.Decode.Nanoseconds()
 	c.TotalNS = c.PrefillNS + c.DecodeNS
 	c.LatencyNS += done.Latency.Nanoseconds()
-	if err := s.sum.check(c); err != nil {
+	if r.task.job.Beams != nil && done.Err == nil {
+		c.Score, c.LogProbs = &done.Score, done.Logs
+	}
+	if err := s.sum.check(c, r.task.job.Beams != nil); err != nil {
 		return fmt.Errorf("row %d sample %d: %w", c.Row, c.Sample, err)
 	}
 	s.over = true
@@ -178,7 +194,7 @@ func decodeShard(ctx context.Context, e *engine.Engine, r *shardRun) error {
 func record(c *storage.Completion, l *engine.Loop) storage.Loop {
 	r := storage.Loop{
 		Row: c.Row, RowID: c.RowID, Sample: c.Sample, Loop: c.Loops - 1,
-		Position: int32(l.Position), K: int32(l.K), Lanes: int32(l.Lanes), Drafted: l.Drafted,
+		Position: int32(l.Position), K: int32(l.K), Lanes: int32(l.Lanes), Scored: int32(l.Scored), Drafted: l.Drafted,
 		P: l.P, Q: l.Q, Below: l.Below, Chance: l.Chance, Overlap: l.Overlap, Coins: l.Coins,
 		Accepted: int32(l.Accepted), Token: l.Token, Kind: string(l.Kind), Emitted: int32(l.Emitted),
 		DraftNS: l.Draft.Nanoseconds(), ScoreNS: l.Score.Nanoseconds(), SampleNS: l.Sample.Nanoseconds(),

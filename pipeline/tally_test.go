@@ -37,7 +37,7 @@ func TestTally(t *testing.T) {
 		}
 		c := storage.Completion{Tokens: make([]int32, 7), CompletionTokens: 7, Loops: 3, Accepted: 6}
 		change(&c)
-		err := n.check(&c)
+		err := n.check(&c, false)
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}

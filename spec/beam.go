@@ -26,6 +26,9 @@ type Beams struct {
 	DraftWidth    int     `json:"draft_width,omitempty"`    // u: beams that the draft searches with, at least w
 	LengthPenalty float64 `json:"length_penalty"`           // a score is the sum of log-probabilities over length^LengthPenalty
 	EarlyStopping string  `json:"early_stopping,omitempty"` // StopHeuristic (or empty), StopEarly or StopNever
+	// Forced is how many tokens count with a completion where lengths are compared:
+	// what an encoder-decoder model is made to begin with behind its start token.
+	Forced int `json:"forced,omitempty"`
 }
 
 // Validate returns an error that names the first setting out of its range.
@@ -35,6 +38,8 @@ func (b Beams) Validate() error {
 		return fmt.Errorf("%d beams are not between 1 and %d", b.Width, MaxBeams)
 	case b.DraftWidth != 0 && (b.DraftWidth < b.Width || b.DraftWidth > MaxBeams):
 		return fmt.Errorf("%d draft beams are not between the target's %d and %d", b.DraftWidth, b.Width, MaxBeams)
+	case b.Forced < 0:
+		return fmt.Errorf("%d forced tokens are negative", b.Forced)
 	case !finite(b.LengthPenalty) || math.Abs(b.LengthPenalty) > 16:
 		return fmt.Errorf("length penalty %v is not between -16 and 16", b.LengthPenalty)
 	case !slices.Contains([]string{"", StopHeuristic, StopEarly, StopNever}, b.EarlyStopping):
@@ -119,19 +124,16 @@ type Search struct {
 	Running []*Beam // the best first, at most w
 	Found   []Found // the best first, at most w
 
-	beams  Beams
-	eos    []int32
-	limit  int
-	behind int
-	steps  int
-	over   bool
+	beams Beams
+	eos   []int32
+	limit int
+	steps int
+	over  bool
 }
 
 // NewSearch begins a search. limit is the most tokens of a completion, at least 1.
-// behind is how many tokens count with it where lengths are compared: what an
-// encoder-decoder model is forced to begin with behind its start token.
-func NewSearch(b Beams, eos []int32, limit, behind int) *Search {
-	return &Search{Running: []*Beam{{}}, beams: b, eos: eos, limit: limit, behind: behind}
+func NewSearch(b Beams, eos []int32, limit int) *Search {
+	return &Search{Running: []*Beam{{}}, beams: b, eos: eos, limit: limit}
 }
 
 // Over reports whether the search has ended.
@@ -156,7 +158,7 @@ func (s *Search) Step(rows [][]float32) {
 				s.Running = append(s.Running, b)
 			}
 		case i < w:
-			s.find(Found{b, b.Sum / s.length(s.steps), ended})
+			s.find(Found{b, s.beams.Score(b.Sum, s.steps), ended})
 		}
 	}
 	s.over = len(s.Running) == 0 || len(s.Found) == w && (s.beams.EarlyStopping == StopEarly || !s.hopes())
@@ -183,12 +185,12 @@ func (s *Search) hopes() bool {
 	if s.beams.EarlyStopping == StopNever && s.beams.LengthPenalty > 0 {
 		n = s.limit
 	}
-	return s.Running[0].Sum/s.length(n) > s.Found[len(s.Found)-1].Score
+	return s.beams.Score(s.Running[0].Sum, n) > s.Found[len(s.Found)-1].Score
 }
 
-// length is what the sum of n tokens is divided by.
-func (s *Search) length(n int) float64 {
-	return math.Pow(float64(n+s.behind), s.beams.LengthPenalty)
+// Score ranks a completion of n tokens by the sum of its log-probabilities.
+func (b Beams) Score(sum float64, n int) float64 {
+	return sum / math.Pow(float64(n+b.Forced), b.LengthPenalty)
 }
 
 // DraftBeams takes one step of the draft's search: the u best continuations that

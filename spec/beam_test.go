@@ -26,7 +26,7 @@ func (m beamModel) behind(beams []*Beam) [][]float32 {
 
 // plainSearch is beam search, one step after another.
 func plainSearch(m beamModel, b Beams, eos []int32, limit int) *Search {
-	s := NewSearch(b, eos, limit, 0)
+	s := NewSearch(b, eos, limit)
 	for !s.Over() {
 		s.Step(m.behind(s.Running))
 	}
@@ -36,7 +36,7 @@ func plainSearch(m beamModel, b Beams, eos []int32, limit int) *Search {
 // draftedSearch is the same with drafts of k steps, and how often the target was asked.
 func draftedSearch(t *testing.T, target, draft beamModel, b Beams, k int, eos []int32, limit int) (s *Search, loops int) {
 	t.Helper()
-	s = NewSearch(b, eos, limit, 0)
+	s = NewSearch(b, eos, limit)
 	for ; !s.Over(); loops++ {
 		from := s.Running
 		var drafts [][]*Beam

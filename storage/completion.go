@@ -25,17 +25,19 @@ type Completion struct {
 	StopReason       string  // the stop sequence that was found, else empty
 	Error            string  // why the row could not be decoded; empty exactly if FinishReason is not FinishError
 	PromptTokens     int32
-	CompletionTokens int32 // len(Tokens)
-	Loops            int32 // draft-verify loops; in ArS, target steps
-	Drafted          int32 // tokens that the draft proposed
-	Accepted         int32 // of them, accepted by the target, before any cut
-	PrefillNS        int64 // tokenizing the prompt and running the models over it
-	DecodeNS         int64 // from there to the end of the completion
-	DraftNS          int64 // of DecodeNS: draft model and its sampling
-	ScoreNS          int64 // of DecodeNS: target model
-	SampleNS         int64 // of DecodeNS: distributions, verification, coins
-	TotalNS          int64 // the whole sample: PrefillNS + DecodeNS
-	LatencyNS        int64 // from its beginning to its end, what others took meanwhile included
+	CompletionTokens int32     // len(Tokens)
+	Loops            int32     // draft-verify loops; in ArS, target steps
+	Drafted          int32     // tokens that the draft proposed
+	Accepted         int32     // of them, accepted by the target, before any cut
+	PrefillNS        int64     // tokenizing the prompt and running the models over it
+	DecodeNS         int64     // from there to the end of the completion
+	DraftNS          int64     // of DecodeNS: draft model and its sampling
+	ScoreNS          int64     // of DecodeNS: target model
+	SampleNS         int64     // of DecodeNS: distributions, verification, coins
+	TotalNS          int64     // the whole sample: PrefillNS + DecodeNS
+	LatencyNS        int64     // from its beginning to its end, what others took meanwhile included
+	Score            *float64  // of a beam search: by which its sequences are ranked, else nil
+	LogProbs         []float64 // of a beam search: the logarithm of each token's probability, else empty
 	Seed             uint64
 	Worker           string // who decoded it
 }
@@ -64,15 +66,22 @@ var completionTable = &table[Completion]{
 		int64Column("sample_ns", func(c *Completion) *int64 { return &c.SampleNS }),
 		int64Column("total_ns", func(c *Completion) *int64 { return &c.TotalNS }),
 		int64Column("latency_ns", func(c *Completion) *int64 { return &c.LatencyNS }),
+		maybeFloat64Column("score", func(c *Completion) **float64 { return &c.Score }),
+		float64sColumn("logprobs", func(c *Completion) *[]float64 { return &c.LogProbs }),
 		uint64Column("seed", func(c *Completion) *uint64 { return &c.Seed }),
 		labelColumn("worker", func(c *Completion) *string { return &c.Worker }),
 	},
-	size:  func(c *Completion) int { return 256 + len(c.Completion) + len(c.Error) + 4*len(c.Tokens) },
+	size: func(c *Completion) int {
+		return 256 + len(c.Completion) + len(c.Error) + 4*len(c.Tokens) + 8*len(c.LogProbs)
+	},
 	check: (*Completion).check,
 }
 
 // check refuses what no reader could make sense of.
 func (c *Completion) check() error {
+	if len(c.LogProbs) != 0 && (len(c.LogProbs) != len(c.Tokens) || c.Score == nil) {
+		return fmt.Errorf("completion of row %d: %d tokens with %d log-probabilities", c.Row, len(c.Tokens), len(c.LogProbs))
+	}
 	switch c.FinishReason {
 	case FinishStop, FinishEOS, FinishLength:
 		if c.Error != "" {

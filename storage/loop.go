@@ -24,6 +24,7 @@ type Loop struct {
 	Position int32     // absolute position, prompt included, of the first token that the loop decides
 	K        int32     // lookahead asked for; len(Drafted) <= K
 	Lanes    int32     // sequences that shared the loop's passes
+	Scored   int32     // tokens that the target scored for it
 	Drafted  []int32   // token ids x~
 	P        []float64 // draft probability of each drafted token, len(Drafted)
 	Q        []float64 // target probability of each drafted token, len(Drafted)
@@ -56,6 +57,7 @@ var loopTable = &table[Loop]{
 		int32Column("position", func(l *Loop) *int32 { return &l.Position }),
 		int32Column("k", func(l *Loop) *int32 { return &l.K }),
 		int32Column("lanes", func(l *Loop) *int32 { return &l.Lanes }),
+		int32Column("scored", func(l *Loop) *int32 { return &l.Scored }),
 		int32sColumn("drafted", func(l *Loop) *[]int32 { return &l.Drafted }),
 		float64sColumn("p", func(l *Loop) *[]float64 { return &l.P }),
 		float64sColumn("q", func(l *Loop) *[]float64 { return &l.Q }),

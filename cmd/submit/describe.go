@@ -63,6 +63,9 @@ func describe(cfg configs.Config, models *app.Models, dataset app.Located, info 
 	} else if err := drafter(cfg, models, job, &place); err != nil {
 		return nil, place, err
 	}
+	if job.Beams, err = beams(cfg, target, job); err != nil {
+		return nil, place, err
+	}
 	if least := job.K + 2; job.Context > 0 && job.Context < least {
 		return nil, place, configs.Usagef("ort.context: want %d or more for a prompt and a loop with k %d, got %d", least, job.K, job.Context)
 	}

@@ -36,11 +36,7 @@ func newSearch(l *lane) *search {
 
 // begin sets the search to a lane's request.
 func (s *search) begin(e *Engine, l *lane) {
-	behind := 0
-	if e.pair.Encoder != nil {
-		behind = len(e.pair.Encoder.Start) - 1
-	}
-	s.Search = spec.NewSearch(*e.settings.Beams, e.pair.EOS, max(1, l.end.limit), behind)
+	s.Search = spec.NewSearch(*e.settings.Beams, e.pair.EOS, max(1, l.end.limit))
 	s.known = nil
 	for _, c := range slices.Concat(s.target.others, s.draft.others) {
 		c.truncate(0)

@@ -56,15 +56,11 @@ func reference(t *testing.T, pair Pair, logits func([]int32) []float32, set Sett
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind := 0
-	if pair.Encoder != nil {
-		behind = len(pair.Encoder.Start) - 1
-	}
 	visible := prompt[pair.Input(prompt):]
 	if err := chain.Begin(visible); err != nil {
 		t.Fatal(err)
 	}
-	s := spec.NewSearch(*set.Beams, pair.EOS, limit, behind)
+	s := spec.NewSearch(*set.Beams, pair.EOS, limit)
 	for !s.Over() {
 		rows := make([][]float32, len(s.Running))
 		for i, b := range s.Running {
@@ -122,6 +118,7 @@ func TestBeamsOfAnEngine(t *testing.T) {
 		prompts := [][]int32{prompt, append(slices.Clone(prompt[:6]), 1), prompt, {3}, {4, 4, 4}}
 		if seed%3 == 0 {
 			pair.Encoder = &Encoder{Start: []int32{0, 1}[:1+r.IntN(2)], Most: 500}
+			b.Forced = len(pair.Encoder.Start) - 1
 			target.Input, draft.Input = 4, 4
 			for i := range prompts {
 				prompts[i] = pair.Prompt([]int32{int32(i), 5, 6, 7})

@@ -46,7 +46,8 @@ func (e *Engine) scoreAll(ctx context.Context) error {
 	p.begin()
 	for _, l := range e.batch {
 		if n := l.loop.Position; l.err == nil {
-			p.add(l.target, l.tokens, n-1, len(l.tokens)-n+1, &l.loop.Score)
+			l.loop.Scored = len(l.tokens) - n + 1
+			p.add(l.target, l.tokens, n-1, l.loop.Scored, &l.loop.Score)
 		}
 	}
 	for _, c := range e.scoreChunks {

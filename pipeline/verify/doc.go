@@ -28,6 +28,7 @@
 //	shard.go     one shard: which rows it must hold, and their loops
 //	sequence.go  one sample: its loops follow each other and add up to it; its text
 //	loop.go      one loop: coins, decisions, overlap
+//	beams.go     a beam search: scores, ranks, steps; that the modes have found the same
 //	ends.go      where completions end, over the whole job
 //
 // A job that is not complete is replayed as far as it is committed. Nothing is

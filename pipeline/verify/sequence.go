@@ -48,6 +48,9 @@ func (s *sequence) begin() error {
 	if err := s.replay.ends.check(s); err != nil {
 		return err
 	}
+	if err := s.beamScores(); err != nil {
+		return err
+	}
 	return s.text()
 }
 
@@ -83,6 +86,9 @@ func (s *sequence) text() error {
 
 // loop replays the sequence's next loop.
 func (s *sequence) loop(file string, l *storage.Loop) error {
+	if s.replay.job.Beams != nil {
+		return s.beamLoop(file, l)
+	}
 	fail := func(format string, args ...any) error {
 		return &Failure{File: file, Row: l.Row, RowID: l.RowID, Sample: l.Sample, Loop: l.Loop, What: fmt.Sprintf(format, args...)}
 	}
@@ -148,6 +154,10 @@ func (r *replay) lookahead(m pipeline.Mode, l *storage.Loop) int {
 // end checks that the loops add up to the completion.
 func (s *sequence) end() error {
 	c := &s.c
+	tokens := int64(s.tokens)
+	if s.replay.job.Beams != nil {
+		tokens = int64(len(c.Tokens)) // loops are steps of a search, see beams
+	}
 	for _, sum := range []struct {
 		column      string
 		says, loops int64
@@ -155,7 +165,7 @@ func (s *sequence) end() error {
 		{"loops", int64(c.Loops), int64(s.loops)},
 		{"drafted", int64(c.Drafted), int64(s.drafted)},
 		{"accepted", int64(c.Accepted), int64(s.accepted)},
-		{"completion_tokens", int64(c.CompletionTokens), int64(s.tokens)},
+		{"completion_tokens", int64(c.CompletionTokens), tokens},
 		{"draft_ns", c.DraftNS, s.draftNS},
 		{"score_ns", c.ScoreNS, s.scoreNS},
 		{"sample_ns", c.SampleNS, s.sampleNS},
@@ -173,7 +183,7 @@ func (s *sequence) count(n *Mode) {
 	if s.c.FinishReason == storage.FinishError {
 		n.Errors++
 	}
-	n.Tokens += int64(s.tokens)
+	n.Tokens += int64(len(s.c.Tokens))
 	n.Loops += int64(s.loops)
 	n.Drafted += int64(s.drafted)
 	n.Examined += int64(s.examined)

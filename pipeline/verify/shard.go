@@ -19,8 +19,8 @@ type rowIDs map[int64]struct {
 }
 
 // shard replays one shard in one mode, and returns its sequences where the
-// options want them.
-func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, n *Mode) (all []Sequence, err error) {
+// options want them. found is what a beam search found in other modes.
+func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, found map[key]storage.Completion, n *Mode) (all []Sequence, err error) {
 	sequences := map[key]*sequence{}
 	var order []*sequence
 	if err := read(r.folder, p[0], storage.ReadCompletions, func(c storage.Completion) error {
@@ -70,6 +70,9 @@ func (r *replay) shard(shard int, m pipeline.Mode, p parts, ids rowIDs, n *Mode)
 		if r.options.Shard != nil {
 			all = append(all, Sequence{m, s.file, s.c, s.kept})
 		}
+	}
+	if r.job.Beams != nil {
+		return all, r.beams(order, found)
 	}
 	return all, nil
 }

@@ -115,6 +115,9 @@ func Job(folder *storage.Job, o Options) (*Counts, error) {
 		Job: job.Name, Rule: rule.String(), Bound: rule.Bound(), Complete: files.complete, Texts: o.Tokenizer != nil, Signed: o.PublicKey != nil,
 		Modes: make([]Mode, len(job.Modes)),
 	}
+	if job.Beams != nil {
+		counts.Rule, counts.Bound = beamRule(job.Beams)
+	}
 	if files.complete {
 		counts.Rows = files.plan.Rows
 	}
@@ -130,14 +133,14 @@ func Job(folder *storage.Job, o Options) (*Counts, error) {
 		counts.Modes[i].Mode = m
 	}
 	for _, s := range files.shards {
-		ids := rowIDs{}
+		ids, found := rowIDs{}, map[key]storage.Completion{}
 		var all []Sequence
 		for i, m := range job.Modes {
 			parts, ok := s.parts[m]
 			if !ok {
 				continue
 			}
-			sequences, err := r.shard(s.shard, m, parts, ids, &counts.Modes[i])
+			sequences, err := r.shard(s.shard, m, parts, ids, found, &counts.Modes[i])
 			if err != nil {
 				return nil, err
 			}

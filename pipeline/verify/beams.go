@@ -1,0 +1,137 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/draftmill/draftmill/spec"
+	"github.com/draftmill/draftmill/storage"
+)
+
+// beamScores checks the score of a sequence of a beam search by itself.
+func (s *sequence) beamScores() error {
+	c, b := &s.c, s.replay.job.Beams
+	switch {
+	case b == nil && (c.Score != nil || len(c.LogProbs) > 0):
+		return s.fail("it has a score, in a job that draws")
+	case b == nil || c.FinishReason == storage.FinishError:
+		return nil
+	case c.Score == nil || len(c.LogProbs) != len(c.Tokens):
+		return s.fail("%d tokens of a beam search with %d log-probabilities", len(c.Tokens), len(c.LogProbs))
+	}
+	sum := 0.0
+	for _, l := range c.LogProbs {
+		sum += l
+	}
+	if want := b.Score(sum, len(c.Tokens)); !(math.Abs(want-*c.Score) <= 1e-12*math.Abs(want)) {
+		return s.fail("its score is %v, its log-probabilities give %v", *c.Score, want)
+	}
+	return nil
+}
+
+// beams checks what sequences of a mode in a shard have in common: those of a row are
+// ranked and differ, and other modes have found the same.
+func (r *replay) beams(order []*sequence, found map[key]storage.Completion) error {
+	ranked := slices.Clone(order)
+	slices.SortStableFunc(ranked, func(a, b *sequence) int {
+		if a.c.Row != b.c.Row {
+			return int(a.c.Row - b.c.Row)
+		}
+		return int(a.c.Sample - b.c.Sample)
+	})
+	steps := 0
+	for i, s := range ranked {
+		c := &s.c
+		if c.Sample == 0 {
+			steps = s.tokens
+		} else if s.loops > 0 {
+			return s.fail("it has loops; those of a search stand with sample 0")
+		}
+		if c.FinishReason == storage.FinishError {
+			continue
+		}
+		if n := len(c.Tokens); n > steps || steps > r.job.MaxNewTokens {
+			return s.fail("it has %d tokens, found in %d steps of %d", n, steps, r.job.MaxNewTokens)
+		}
+		for _, better := range ranked[:i] {
+			if better.c.Row != c.Row || better.c.FinishReason == storage.FinishError {
+				continue
+			}
+			if *better.c.Score < *c.Score {
+				return s.fail("its score is %v, and that of sample %d is %v", *c.Score, better.c.Sample, *better.c.Score)
+			}
+			if slices.Equal(better.c.Tokens, c.Tokens) {
+				return s.fail("it is sample %d again", better.c.Sample)
+			}
+		}
+		k := key{c.Row, c.Sample}
+		other, known := found[k]
+		if !known {
+			found[k] = *c
+		} else if !slices.Equal(other.Tokens, c.Tokens) || *other.Score != *c.Score || other.FinishReason != c.FinishReason {
+			return s.fail("the modes have found different sequences: %v with %v and %v with %v", other.Tokens, *other.Score, c.Tokens, *c.Score)
+		}
+	}
+	return nil
+}
+
+// beamLoop replays the next loop of a beam search.
+func (s *sequence) beamLoop(file string, l *storage.Loop) error {
+	fail := func(format string, args ...any) error {
+		return &Failure{File: file, Row: l.Row, RowID: l.RowID, Sample: l.Sample, Loop: l.Loop, What: fmt.Sprintf(format, args...)}
+	}
+	job, k, n := s.replay.job, s.replay.lookahead(s.mode, l), len(l.Drafted)
+	whole := 0
+	for whole < len(l.Overlap) && l.Overlap[whole] == 1 {
+		whole++
+	}
+	kind := storage.KindRecovered
+	if int(l.Accepted) == n {
+		kind = storage.KindBonus
+	}
+	switch {
+	case l.RowID != s.c.RowID:
+		return fail("the row's id is %q, the completion's %q", l.RowID, s.c.RowID)
+	case l.Loop != s.loops:
+		return fail("loop %d follows loop %d", l.Loop, s.loops-1)
+	case s.cut:
+		return fail("the search ended in the loop before")
+	case int(l.Position) != int(s.c.PromptTokens)+s.tokens:
+		return fail("position is %d after a prompt of %d tokens and %d steps", l.Position, s.c.PromptTokens, s.tokens)
+	case int(l.K) != k:
+		return fail("k is %d, in mode %s of this job it is %d", l.K, s.mode, k)
+	case n > k || n > 0 && s.tokens+n >= job.MaxNewTokens:
+		return fail("%d steps are drafted with a lookahead of %d and %d of %d to go", n, k, job.MaxNewTokens-s.tokens, job.MaxNewTokens)
+	case len(l.P) != n || len(l.Q) != n || len(l.Coins)+len(l.Below)+len(l.Chance)+len(l.Margins) > 0:
+		return fail("%d drafted steps have %d p, %d q, %d coins, %d below, %d chances and %d margins", n, len(l.P), len(l.Q), len(l.Coins), len(l.Below), len(l.Chance), len(l.Margins))
+	case len(l.Overlap) > n || slices.ContainsFunc(l.Overlap, func(x float64) bool { return !(x >= 0 && x <= 1) }):
+		return fail("%d drafted steps have the shares %v of the target's beams", n, l.Overlap)
+	case int(l.Accepted) != whole || len(l.Overlap) > whole+1:
+		return fail("%d steps are accepted, of which %v say how much of the target's beams was drafted", l.Accepted, l.Overlap)
+	case int(l.Emitted) != whole+1:
+		return fail("it took %d steps after %d accepted ones", l.Emitted, whole)
+	case l.Kind != kind:
+		return fail("%d of %d drafted steps are accepted and the last one is called %s", whole, n, l.Kind)
+	case l.Scored < 1:
+		return fail("%d beams are scored", l.Scored)
+	}
+	s.cut = len(l.Overlap) == whole && whole < n // it ended before the next was looked at
+	s.tokens += int(l.Emitted)
+	s.loops++
+	s.drafted += int32(n)
+	s.examined += int32(len(l.Overlap))
+	s.accepted += l.Accepted
+	s.draftNS += l.DraftNS
+	s.scoreNS += l.ScoreNS
+	s.sampleNS += l.SampleNS
+	if s.replay.options.Shard != nil {
+		s.kept = append(s.kept, *l)
+	}
+	return nil
+}
+
+// beamRule says how a search accepts, and what that guarantees.
+func beamRule(b *spec.Beams) (rule, bound string) {
+	return fmt.Sprintf("beams of %d", b.Width), "lossless: what is found with drafts is what is found without them, in every row"
+}
