@@ -5,6 +5,9 @@ import "math"
 // MaxBeams is the largest width of a beam search.
 const MaxBeams = 64
 
+// EarlyStopping is false, true or never, as in transformers.
+type EarlyStopping string
+
 // beamDefaults are settings that follow from a beam search, where they are not
 // given: it draws nothing, and the draft's is twice as wide.
 func (c *Config) beamDefaults() {
@@ -22,9 +25,10 @@ func (c *Config) beamDefaults() {
 // beams checks a beam search, and that nothing is asked of it that is for drawing.
 func (p *problems) beams() {
 	c, s := p.c, p.c.Sampling
-	p.within("beams", c.Beams, 0, MaxBeams, "each is a sequence that is scored; 0 draws")
+	p.within("beams", c.Beams, 0, MaxBeams, "each is a sequence that is scored")
+	p.within("draft_beams", c.DraftBeams, 0, MaxBeams, "at least as many as beams")
 	p.must(math.Abs(c.LengthPenalty) <= 16, "length_penalty", "want -16 to 16, got %v", c.LengthPenalty)
-	p.oneOf("early_stopping", c.EarlyStopping, []string{"false", "true", "never"})
+	p.oneOf("early_stopping", string(c.EarlyStopping), []string{"false", "true", "never"})
 	if c.Beams < 1 {
 		p.must(c.DraftBeams == 0, "draft_beams", "want it with --beams only")
 		p.must(!c.IsSet("length_penalty"), "length_penalty", "want it with --beams only")

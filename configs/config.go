@@ -67,10 +67,10 @@ type Config struct {
 
 	// Beams is the width of a beam search, DraftBeams that of the draft's; 0: tokens
 	// are drawn. LengthPenalty and EarlyStopping are as in transformers.
-	Beams         int     `mapstructure:"beams"`
-	DraftBeams    int     `mapstructure:"draft_beams"`
-	LengthPenalty float64 `mapstructure:"length_penalty"`
-	EarlyStopping string  `mapstructure:"early_stopping"`
+	Beams         int           `mapstructure:"beams"`
+	DraftBeams    int           `mapstructure:"draft_beams"`
+	LengthPenalty float64       `mapstructure:"length_penalty"`
+	EarlyStopping EarlyStopping `mapstructure:"early_stopping"`
 
 	Sampling Sampling `mapstructure:"sampling"`
 	NATS     NATS     `mapstructure:"nats"`

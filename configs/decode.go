@@ -84,6 +84,17 @@ func coerce(from any, to reflect.Type) (any, error) {
 			return Lanes(strconv.Itoa(from)), nil
 		}
 		return nil, &valueError{from, "a whole number, or " + LanesAuto}
+	case to == reflect.TypeFor[EarlyStopping]():
+		if isText {
+			return EarlyStopping(text), nil
+		}
+		if e, ok := from.(EarlyStopping); ok {
+			return e, nil
+		}
+		if b, ok := from.(bool); ok { // as YAML reads true
+			return EarlyStopping(strconv.FormatBool(b)), nil
+		}
+		return nil, &valueError{from, "true, false or never"}
 	case to.Kind() == reflect.String:
 		if isText {
 			return text, nil

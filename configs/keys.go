@@ -59,7 +59,7 @@ var keys = []key{
 	{"beams", "beams", submit, 0, "search with `W` beams in place of drawing, as transformers' num_beams does, at temperature 0; --n of what it finds are returned. 0 draws"},
 	{"draft_beams", "draft-beams", submit, 0, "the draft model searches K steps ahead with `U` beams (default: twice --beams)"},
 	{"length_penalty", "length-penalty", submit, 1.0, "a beam's score is the sum of its log-probabilities over its length to the power of `X`"},
-	{"early_stopping", "early-stopping", submit, "false", "`WHEN` a search that has found --beams sequences ends: false, true or never, as in transformers"},
+	{"early_stopping", "early-stopping", submit, EarlyStopping("false"), "`WHEN` a search that has found --beams sequences ends: false, true or never, as in transformers"},
 
 	{"sampling.temperature", "temperature", submit, 1.0, "temperature `T`; 0 is greedy"},
 	{"sampling.top_k", "top-k", submit, 0, "sample from the `N` most probable tokens; 0 is off"},
@@ -164,6 +164,8 @@ func register(fs *pflag.FlagSet, who users) {
 		case string:
 			fs.String(k.flag, def, k.usage)
 		case Lanes:
+			fs.String(k.flag, string(def), k.usage)
+		case EarlyStopping:
 			fs.String(k.flag, string(def), k.usage)
 		case bool:
 			fs.Bool(k.flag, def, k.usage)

@@ -52,7 +52,7 @@ func TestFlags(t *testing.T) {
 		register func(*pflag.FlagSet)
 		want     string
 	}{
-		{"submit", SubmitFlags, "chat chat-date config dataset detach device draft drafter forbid frequency-penalty id-column job json k lanes limit log-format log-level logit-bias lookahead margin max-new-tokens " +
+		{"submit", SubmitFlags, "beams chat chat-date config dataset detach device draft draft-beams drafter early-stopping forbid frequency-penalty id-column job json k lanes length-penalty limit log-format log-level logit-bias lookahead margin max-new-tokens " +
 			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty priority prompt-column repetition-penalty " +
 			"rule seed shard-rows sign stop system target temperature template threads top-k top-p workers"},
 		{"jobs", JobFlags, "config json log-format log-level nats out"},

@@ -118,6 +118,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Template: "Q: {{.question}}\nA:", Chat: true, System: "Be short.", ChatDate: "2025-01-31", Limit: 20, Margin: 0.05, ShardRows: 3,
 		Out: "results", Job: "Job_1-a", Mode: ModeSpS,
 		Target: "big", Draft: "small", Drafter: "model+lookup:5", K: 7, Lookahead: "confidence:0.25", Rule: "lenient:0.5",
+		LengthPenalty: 1, EarlyStopping: "false",
 		Sampling: Sampling{
 			Temperature: 0, TopK: 40, TopP: 0.95, Seed: 18446744073709551615, N: 16, MaxNewTokens: 64,
 			MinP: 0.05, RepetitionPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: -0.25,
@@ -142,7 +143,12 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("\n got %+v\nwant %+v", c, want)
 	}
 	defaults := mustLoad(t, SubmitFlags)
+	search := mustLoad(t, SubmitFlags, "--config", "testdata/beams.good.yaml")
 	for _, k := range keys {
+		c := c
+		if search.IsSet(k.path) {
+			c = search
+		}
 		if !c.IsSet(k.path) {
 			t.Errorf("the file does not set %s", k.path)
 		}
@@ -402,4 +408,25 @@ func TestConfigIsAPipe(t *testing.T) {
 	}
 	_, err := load(t, SubmitFlags, "--config", pipe)
 	wantUsage(t, err, "cannot read configuration file "+pipe+": it is a pipe or a device, not a file (--config)")
+}
+
+// A beam search draws nothing, and its draft's is twice as wide unless that is said.
+func TestBeamDefaults(t *testing.T) {
+	c := mustLoad(t, SubmitFlags, "--beams", "4")
+	if c.Sampling.Temperature != 0 || c.DraftBeams != 8 || c.LengthPenalty != 1 || c.EarlyStopping != "false" {
+		t.Errorf("%+v", c)
+	}
+	c = mustLoad(t, SubmitFlags, "--beams", "40", "--temperature", "0")
+	if c.DraftBeams != MaxBeams {
+		t.Errorf("%d draft beams", c.DraftBeams)
+	}
+	if c = mustLoad(t, SubmitFlags, "--beams", "4", "--draft-beams", "5", "--early-stopping", "never", "--length-penalty", "0"); c.DraftBeams != 5 || c.EarlyStopping != "never" || c.LengthPenalty != 0 {
+		t.Errorf("%+v", c)
+	}
+	if c = mustLoad(t, SubmitFlags, "--config", "testdata/beams.good.yaml"); c.EarlyStopping != "true" {
+		t.Errorf("early stopping is %q", c.EarlyStopping)
+	}
+	if c = mustLoad(t, SubmitFlags); c.Sampling.Temperature != 1 || c.DraftBeams != 0 {
+		t.Errorf("without beams: %+v", c)
+	}
 }

@@ -96,7 +96,7 @@ func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 // bounds is what the checks say that they want of a value that can be none:
 // they are asked, so that this cannot differ from what they do.
 func (k key) bounds() string {
-	for _, bad := range []any{"\x01", -1 << 62, 1 << 62, math.NaN(), -1.0, -time.Hour, Lanes("\x01"), []string{""}, map[int32]float64{0: math.Inf(1)}} {
+	for _, bad := range []any{"\x01", -1 << 62, 1 << 62, math.NaN(), -1.0, -time.Hour, Lanes("\x01"), EarlyStopping("\x01"), []string{""}, map[int32]float64{0: math.Inf(1)}} {
 		if reflect.TypeOf(bad) != reflect.TypeOf(k.def) {
 			continue
 		}

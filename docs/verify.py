@@ -207,6 +207,7 @@ def check_completion(where, spec, c, loops):
 def main(root):
     job = json.loads((root / "job.json").read_text())
     spec, n = job["spec"], 0
+    need("beams" not in spec, "a beam search: bin/submit verify replays it, this program does not")
     rule = Rule(spec)
     plan, files = check_manifest(root, job)
     for mode in plan["modes"]:

@@ -28,6 +28,7 @@
 //	Coins               counter-based uniforms, one stream a purpose
 //	Noise, Race         one exponential number a token id, and drawing by the smallest of them over its weight
 //	Rule, Verify        Algorithm 2 of Chen et al., from "for t = 1 : K" on, and its variants
+//	Beams, Search       beam search, and its acceptance of drafted steps (Leviathan A.4)
 //	Drafter             laws to draft from without a model: n-grams, look-up, uniform
 //	Lookahead, Policy   how K is chosen
 //	kernel.c, plain.go  the arithmetic over whole vocabularies, for speed and for reading

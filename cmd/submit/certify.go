@@ -65,6 +65,9 @@ drafted, looks for a leaning towards it.`,
 			if t.from != "" && cfg.Draft == "" {
 				cfg.Mode = configs.ModeArS
 			}
+			if cfg.Beams > 0 {
+				return configs.Usagef("beams: want none: a search draws nothing, so that there is no law to test; submit verify --models makes it again")
+			}
 			if err := cfg.ValidateSubmit(); err != nil {
 				return err
 			}
@@ -78,7 +81,7 @@ drafted, looks for a leaning towards it.`,
 		},
 	}
 	configs.SubmitFlags(cmd.Flags())
-	for _, unused := range []string{"mode", "n", "max-new-tokens", "stop", "shard-rows", "out", "job", "nats", "workers", "detach", "limit", "sign"} {
+	for _, unused := range []string{"mode", "n", "max-new-tokens", "stop", "shard-rows", "out", "job", "nats", "workers", "detach", "limit", "sign", "beams", "draft-beams", "length-penalty", "early-stopping"} {
 		if err := cmd.Flags().MarkHidden(unused); err != nil {
 			panic(err) // a flag was renamed
 		}

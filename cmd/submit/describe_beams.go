@@ -14,8 +14,8 @@ func beams(cfg configs.Config, target *ort.Bundle, job *pipeline.Job) (*spec.Bea
 		return nil, nil
 	}
 	b := &spec.Beams{Width: cfg.Beams, LengthPenalty: cfg.LengthPenalty}
-	if cfg.EarlyStopping != spec.StopHeuristic {
-		b.EarlyStopping = cfg.EarlyStopping
+	if early := string(cfg.EarlyStopping); early != spec.StopHeuristic {
+		b.EarlyStopping = early
 	}
 	if job.Has(pipeline.SpS) {
 		b.DraftWidth = cfg.DraftBeams

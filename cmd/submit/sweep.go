@@ -26,11 +26,12 @@ type sweeping struct {
 	drafts       []string
 	drafters     []string
 	rules        []string
+	draftBeams   []string
 	html, plots  string
 }
 
 // swept are the flags of a job that a sweep sets itself, or has no use for.
-var swept = []string{"k", "temperature", "draft", "drafter", "rule", "mode", "lookahead"}
+var swept = []string{"k", "temperature", "draft", "drafter", "rule", "mode", "lookahead", "draft-beams"}
 
 // sweepCommand runs a job at several lookaheads.
 func sweepCommand() *cobra.Command {
@@ -39,8 +40,8 @@ func sweepCommand() *cobra.Command {
 		Use:   "sweep --k 0..8 --dataset FILE [flags]",
 		Short: "run a job at several lookaheads and find the best",
 		Long: `sweep makes Figure 1 of Chen et al. 2023: it runs one job for every lookahead K, 0 being autoregressive sampling, and for
-every temperature, draft, drafter and rule that are given; "auto" among the
-lookaheads is one that is chosen from loop to loop. They are ordinary
+every temperature, draft, drafter, rule and width of the draft's beams that are
+given; "auto" among the lookaheads is one that is chosen from loop to loop. They are ordinary
 jobs, NAME-k0, NAME-k1 and so on, on one queue, where they take turns shard by
 shard, so that a machine whose speed changes does so for all of them. Interrupted,
 the same command does what is missing. It prints, by K, the time for 128 tokens, tokens per loop over K + 1,
@@ -54,7 +55,8 @@ al. 2022 do. All other settings are those of submit.`,
   submit sweep --k 0,4 --temperature 0,1 --drafter model,lookup,uniform \
       --config configs/demo.yaml
   submit sweep --k 0,4 --rule rejection,lenient:0.5,lenient:0.3,lenient:0.1 \
-      --config configs/demo.yaml`,
+      --config configs/demo.yaml
+  submit sweep --k 0..3 --beams 4 --draft-beams 4,8 --config configs/demo.yaml`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
@@ -71,6 +73,7 @@ al. 2022 do. All other settings are those of submit.`,
 	f.StringSliceVar(&s.drafts, "draft", nil, "draft model `DIRS`, with commas (default: the configuration's)")
 	f.StringSliceVar(&s.drafters, "drafter", nil, "drafters `LIST`, with commas: model, lookup and the like (default: the configuration's)")
 	f.StringSliceVar(&s.rules, "rule", nil, "rules `LIST` of acceptance, with commas: rejection, lenient:0.5 and the like (default: the configuration's)")
+	f.StringSliceVar(&s.draftBeams, "draft-beams", nil, "with --beams, widths `LIST` of the draft's search, with commas (default: the configuration's)")
 	f.StringVar(&s.html, "html", "", "write a report of the sweep as a page into `FILE`")
 	f.StringVar(&s.plots, "plots", "", "write the plots into `DIR`, as SVG and PNG")
 	return cmd
@@ -101,7 +104,7 @@ func (s *sweeping) grids() []grid {
 	for _, list := range []struct {
 		flag, letter string
 		values       []string
-	}{{"draft", "d", s.drafts}, {"drafter", "p", s.drafters}, {"rule", "r", s.rules}, {"temperature", "t", temperatures}} {
+	}{{"draft", "d", s.drafts}, {"drafter", "p", s.drafters}, {"rule", "r", s.rules}, {"draft-beams", "u", s.draftBeams}, {"temperature", "t", temperatures}} {
 		if len(list.values) == 0 {
 			continue
 		}

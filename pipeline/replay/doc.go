@@ -24,6 +24,9 @@
 // rejection decides nothing; its p, q and overlap are not computed again, nor are
 // the lookaheads and the times.
 //
+// A beam search is made again by the target alone, in both modes: drafts have no
+// part in what it finds.
+//
 // The prompts are the dataset's: their number, ids and lengths are checked, and a
 // row that failed must fail again.
 //
@@ -39,6 +42,7 @@
 //	replay.go     the job: shards, prompts, errors
 //	sequence.go   one sequence: its tokens, in order
 //	draw.go       one token: is it the target's, and if not, how near is it
+//	beams.go      a beam search, made again by the target alone
 //	follower.go   a model that is fed a given sequence
 //	likelihood.go scores: how likely the target finds a completion
 //	text.go       the same of any text

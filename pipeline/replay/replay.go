@@ -107,6 +107,7 @@ type run struct {
 	context int     // most tokens of a sequence
 	encode  pipeline.Encoder
 	counts  Counts
+	again   again // of a beam search
 
 	next   func() (storage.ShardRow, error, bool)
 	row    storage.ShardRow // the last one of the dataset that was read
@@ -127,6 +128,9 @@ func newRun(ctx context.Context, job *pipeline.Job, o Options) (r *run, err erro
 	if r.q, err = newSource(pair.Target, nil, job.Sampling, pair.Target.Vocab(), pair.EOS, o.Tie); err != nil {
 		return nil, err
 	}
+	if job.Beams != nil { // what was drafted has no part in it
+		return r, nil
+	}
 	if job.Has(pipeline.SpS) && (job.Draft == nil) == (pair.Draft == nil) && (job.Draft != nil || pair.Law != nil) {
 		law := pair.Law
 		if pair.Draft != nil {
@@ -143,6 +147,9 @@ func newRun(ctx context.Context, job *pipeline.Job, o Options) (r *run, err erro
 }
 
 func (r *run) free() {
+	if r.again.engine != nil {
+		r.again.engine.Close()
+	}
 	r.q.free()
 	if r.p != nil {
 		r.p.free()

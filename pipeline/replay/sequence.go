@@ -36,6 +36,9 @@ func (r *run) sequence(s *verify.Sequence) error {
 	case int(c.PromptTokens) != len(r.prompt):
 		return s.Fail("its prompt has %d tokens, the dataset's row gives %d", c.PromptTokens, len(r.prompt))
 	}
+	if r.job.Beams != nil {
+		return r.searched(s, n)
+	}
 	limit := min(r.job.MaxNewTokens, r.options.Pair.Room(r.prompt, r.context))
 	if length := c.FinishReason == storage.FinishLength; len(c.Tokens) > limit || length && len(c.Tokens) != limit {
 		return s.Fail("it has %d tokens and ended by %s, where job and target allow %d", len(c.Tokens), c.FinishReason, limit)

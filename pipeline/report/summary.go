@@ -33,6 +33,10 @@ type Summary struct {
 	Greedy        *Greedy  `json:"greedy,omitempty"`
 	Identical     *Greedy  `json:"identical,omitempty"` // under a rule whose output does not depend on the draft
 
+	// Beams is the job's search, where it searched: tokens per loop are then steps of
+	// it, alpha is the mean share of the target's beams that the draft had.
+	Beams *spec.Beams `json:"beams,omitempty"`
+
 	spec string // indented JSON
 }
 
@@ -48,6 +52,7 @@ type Mode struct {
 	TokensPerSecond  float64          `json:"tokens_per_second"` // per worker, prefill included
 	Loops            int64            `json:"loops"`
 	TokensPerLoop    float64          `json:"tokens_per_loop"`
+	ScoredPerLoop    float64          `json:"scored_per_loop"` // tokens that the target scored; 0 where it was not counted
 	Drafted          int64            `json:"drafted"`
 	Accepted         int64            `json:"accepted"`
 	AcceptanceRate   float64          `json:"acceptance_rate"` // accepted / drafted; 0 where nothing was drafted
@@ -63,7 +68,7 @@ type Mode struct {
 	Accounting       *Accounting      `json:"accounting"`
 
 	decodeNS, prefillNS, totalNS, draftNS, scoreNS, sampleNS int64
-	lanes, logged                                            int64
+	lanes, logged, scored                                    int64
 	ledger                                                   *ledger
 	times                                                    []sequenceTime
 }
@@ -81,7 +86,7 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 	rule := j.effective()
 	s := &Summary{
 		Job: job.Name(), Dir: job.Dir(), K: j.K, Lookahead: j.Lookahead,
-		Rule: j.Rule.String(), Lossy: rule.Lossy(), Bound: rule.Bound(), Modes: map[string]*Mode{},
+		Rule: j.Rule.String(), Lossy: rule.Lossy(), Bound: rule.Bound(), Modes: map[string]*Mode{}, Beams: j.Beams,
 	}
 	for _, name := range j.Modes {
 		m := &Mode{Finish: map[string]int64{}, ledger: newLedger()}
@@ -89,7 +94,7 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 			if completion != nil {
 				completion(name, &c)
 			}
-			return m.addCompletion(c)
+			return m.addCompletion(c, j.Beams != nil)
 		}); err != nil {
 			return nil, err
 		}
@@ -102,6 +107,9 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 			return nil, err
 		}
 		m.finish()
+		if j.Beams != nil {
+			m.TokensPerLoop = m.Accounting.TokensPerLoop
+		}
 		s.Modes[name] = m
 	}
 	s.compare(rule)
@@ -130,6 +138,7 @@ type specification struct {
 	Rule      spec.Rule     `json:"rule"`
 	Modes     []string      `json:"modes"`
 	Sampling  spec.Sampling `json:"sampling"`
+	Beams     *spec.Beams   `json:"beams"`
 }
 
 func specified(job *storage.Job) (j specification, err error) {
@@ -147,9 +156,13 @@ func (j *specification) effective() spec.Rule {
 	return j.Rule.For(j.Sampling)
 }
 
-func (m *Mode) addCompletion(c storage.Completion) error {
-	m.ledger.completion(&c)
-	m.times = append(m.times, timeOf(&c))
+// addCompletion counts a completion. The loops and times of a search stand with the
+// best of its sequences.
+func (m *Mode) addCompletion(c storage.Completion, search bool) error {
+	if !search || c.Sample == 0 {
+		m.ledger.completion(&c)
+		m.times = append(m.times, timeOf(&c))
+	}
 	m.Samples++
 	m.Finish[c.FinishReason]++
 	if c.FinishReason == storage.FinishError {
@@ -173,6 +186,7 @@ func (m *Mode) addCompletion(c storage.Completion) error {
 func (m *Mode) addLoop(l storage.Loop) error {
 	m.ledger.loop(&l)
 	m.lanes += int64(l.Lanes)
+	m.scored += int64(l.Scored)
 	m.logged++
 	return nil
 }
@@ -184,6 +198,7 @@ func (m *Mode) finish() {
 	m.AcceptanceRate = ratio(float64(m.Accepted), m.Drafted)
 	m.DraftMS = ratio(float64(m.draftNS)/1e6, m.Drafted)
 	m.Lanes = ratio(float64(m.lanes), m.logged)
+	m.ScoredPerLoop = ratio(float64(m.scored), m.logged)
 	m.ScoreMS = ratio(float64(m.scoreNS)/1e6, m.Loops)
 	m.SampleMS = ratio(float64(m.sampleNS)/1e6, m.Loops)
 	m.PrefillSeconds = float64(m.prefillNS) / 1e9
@@ -211,7 +226,7 @@ func (s *Summary) compare(rule spec.Rule) {
 	s.Speedup, s.C = &speedup, &c
 	// Theorem 3.8 is about one K, and about drafted tokens that are accepted
 	// with chance alpha.
-	if fixed := s.Lookahead == "" || s.Lookahead == spec.FixedLookahead; fixed && rule.IsZero() {
+	if fixed := s.Lookahead == "" || s.Lookahead == spec.FixedLookahead; fixed && rule.IsZero() && s.Beams == nil {
 		predicted := theory.Speedup(*s.Alpha, c, s.K)
 		of := speedup / predicted
 		s.TheorySpeedup, s.OfTheory = &predicted, &of

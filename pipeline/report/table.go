@@ -78,11 +78,18 @@ func (s *Summary) Table(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "\n%s\n", Wrap(text, TextWidth))
 	}
+	if s.Beams != nil {
+		fmt.Fprintf(&b, "%s\n", Wrap(s.beamText(), TextWidth))
+	}
 	if s.Lossy || s.Rule != spec.Rejection.String() {
 		fmt.Fprintf(&b, "%s\n", Wrap(fmt.Sprintf("Rule %s is %s.", s.Rule, s.Bound), TextWidth))
 	}
 	if g := s.Greedy; g != nil {
-		fmt.Fprintf(&b, "Greedy: %d of %d completions are the same tokens in both modes.\n", g.Same, g.Same+int64(len(g.Divergences)))
+		name := "Greedy"
+		if s.Beams != nil {
+			name = "Beam search"
+		}
+		fmt.Fprintf(&b, "%s: %d of %d completions are the same tokens in both modes.\n", name, g.Same, g.Same+int64(len(g.Divergences)))
 		g.list(&b)
 	} else if g := s.Identical; g != nil {
 		fmt.Fprintf(&b, "%s\n", Wrap(fmt.Sprintf("Identical in %d of %d rows: ArS and SpS draw the same tokens under this rule.", g.Same, g.Same+int64(len(g.Divergences))), TextWidth))
@@ -90,6 +97,19 @@ func (s *Summary) Table(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// beamText says what passes over beams brought.
+func (s *Summary) beamText() string {
+	text := fmt.Sprintf("Beam search, %d wide", s.Beams.Width)
+	ars, sps := s.Modes["ars"], s.Modes["sps"]
+	if ars != nil {
+		text += fmt.Sprintf(": a step is a pass of the target, which scores %.1f beams", ars.ScoredPerLoop)
+	}
+	if sps != nil {
+		text += fmt.Sprintf("; with drafts of %d steps, %d wide, a pass scores %.1f beams and brings %.2f steps", s.K, s.Beams.DraftWidth, sps.ScoredPerLoop, sps.TokensPerLoop)
+	}
+	return text + "."
 }
 
 // list names the first samples that differ.

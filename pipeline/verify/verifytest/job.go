@@ -125,7 +125,23 @@ func Pair(t testing.TB, job *pipeline.Job, m pipeline.Mode) engine.Pair {
 	if m == pipeline.SpS && job.Draft != nil {
 		pair.Draft = newModel(t, vocab, 28, 6, -1)
 	}
+	if m == pipeline.SpS && job.Beams != nil {
+		pair.Draft = beamDraft(t, vocab)
+	}
 	return pair
+}
+
+// beamDraft is the target at two lengths of three, as whole beams are to be alike.
+func beamDraft(t testing.TB, vocab int) *enginetest.Model {
+	like, other := newModel(t, vocab, 28, 5, -1), newModel(t, vocab, 28, 6, -1)
+	logits := like.Logits
+	like.Logits = func(prefix []int32) []float32 {
+		if len(prefix)%3 == 0 {
+			return other.Logits(prefix)
+		}
+		return logits(prefix)
+	}
+	return like
 }
 
 // Decoded runs a job through the pipeline, as far as its first shards say (all
@@ -210,7 +226,12 @@ func (all Content) Clone() Content {
 		for _, p := range shards {
 			q := &Part{slices.Clone(p.Completions), slices.Clone(p.Loops)}
 			for i := range q.Completions {
-				q.Completions[i].Tokens = slices.Clone(q.Completions[i].Tokens)
+				x := &q.Completions[i]
+				x.Tokens, x.LogProbs = slices.Clone(x.Tokens), slices.Clone(x.LogProbs)
+				if x.Score != nil {
+					score := *x.Score
+					x.Score = &score
+				}
 			}
 			for i := range q.Loops {
 				l := &q.Loops[i]
