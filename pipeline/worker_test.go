@@ -301,6 +301,7 @@ type overseer struct {
 	reasons map[string]string
 	err     error
 	asked   int
+	looked  func() // called at each Rejected, if there is one
 }
 
 func (o *overseer) Queued(context.Context) ([]string, error) {
@@ -308,7 +309,12 @@ func (o *overseer) Queued(context.Context) ([]string, error) {
 	return slices.Collect(maps.Keys(o.queued)), o.err
 }
 
-func (o *overseer) Rejected(context.Context) (map[string]string, error) { return o.reasons, o.err }
+func (o *overseer) Rejected(context.Context) (map[string]string, error) {
+	if o.looked != nil {
+		o.looked()
+	}
+	return o.reasons, o.err
+}
 
 // TestFailingShards: a shard that a sound model fails at is retried, and set aside
 // after MaxAttempts; the rest goes on, and Wait says what is missing and why.
@@ -543,15 +549,26 @@ func TestTheQueueLosesShards(t *testing.T) {
 		return &rowsOf{n: 4}, func() error { return nil }, nil
 	}
 	s.Log = slog.New(slog.DiscardHandler)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := s.wait(ctx, nil, time.Millisecond, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	looks := 0 // at which the wait is ended
+	wait := func(enough func() bool) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o.looked = func() {
+			if enough() {
+				looks++
+			}
+			if looks == 3 {
+				looks = 0
+				cancel()
+			}
+		}
+		return s.wait(ctx, nil, time.Millisecond, time.Millisecond)
+	}
+	if err := wait(func() bool { return true }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a queue that does not answer ends the wait: %v", err)
 	}
 	o.err = nil
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := s.wait(ctx, nil, time.Millisecond, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if err := wait(func() bool { return len(b.waiting) == 4 }); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if len(b.waiting) != 4 || reopened != 1 {

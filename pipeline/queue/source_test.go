@@ -113,7 +113,6 @@ func TestManyCallsOfNextOnOneSource(t *testing.T) {
 func TestNextEndsPromptly(t *testing.T) {
 	t.Parallel()
 	server := embed(t, t.TempDir(), EmbedOptions{})
-	const soon = 2 * time.Second
 	for name, c := range map[string]struct {
 		end  func(cancel context.CancelFunc, s *Source, q *Queue)
 		want error
@@ -150,8 +149,8 @@ func TestNextEndsPromptly(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Fatalf("next: %v, want %v", err, c.want)
 				}
-			case <-time.After(soon):
-				t.Fatalf("next did not end within %v", soon)
+			case <-time.After(patience):
+				t.Fatalf("next did not end within %v", patience)
 			}
 		})
 	}

@@ -26,8 +26,8 @@ func hurry(t *testing.T) {
 	t.Helper()
 	p, a, f, l, b, e := patience, attempt, firstPause, lastPause, leaseBeat, leaseTime
 	t.Cleanup(func() { patience, attempt, firstPause, lastPause, leaseBeat, leaseTime = p, a, f, l, b, e })
-	patience, attempt, firstPause, lastPause = 3*time.Second, 2*time.Second, time.Millisecond, 20*time.Millisecond
-	leaseBeat, leaseTime = 100*time.Millisecond, 500*time.Millisecond
+	patience, attempt, firstPause, lastPause = 20*time.Second, 5*time.Second, time.Millisecond, 20*time.Millisecond
+	leaseBeat, leaseTime = 100*time.Millisecond, 20*time.Second // a slow machine is not a dead one
 }
 
 func open(t *testing.T, place string) Bucket {
@@ -263,6 +263,7 @@ func TestLocks(t *testing.T) {
 // A holder that is gone, or stands still, loses its lease, and learns of it.
 func TestALeaseEnds(t *testing.T) {
 	hurry(t)
+	leaseTime = 2 * time.Second
 	b := open(t, "mem://"+unique())
 	lock, err := b.TryLock(t.Context(), "_locks/a", "the dead")
 	if err != nil {
@@ -361,8 +362,9 @@ func TestBadAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "slower than allows" {
-				attempt = 300 * time.Millisecond
-				defer func() { attempt = 2 * time.Second }()
+				was := attempt
+				attempt = time.Second
+				defer func() { attempt = was }()
 			}
 			p := buckettest.NewProxy(t, s, fault)
 			b := open(t, buckettest.URL(p.Endpoint, strings.ReplaceAll(name, " ", "-")))
@@ -414,7 +416,7 @@ func TestBadAnswers(t *testing.T) {
 // time and one line.
 func TestAStoreThatFails(t *testing.T) {
 	hurry(t)
-	patience, attempt = time.Second, time.Second
+	patience, attempt = time.Second, 3*time.Second
 	s := buckettest.Start(t)
 	p := buckettest.NewProxy(t, s, func(*http.Request) buckettest.Fault { return buckettest.Fault{Status: 500} })
 	b := open(t, buckettest.URL(p.Endpoint, "x"))
@@ -428,12 +430,14 @@ func TestAStoreThatFails(t *testing.T) {
 	if oneLine(err); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("silent: %v", err)
 	}
+	short := patience
+	patience = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	begun := time.Now()
-	if err := b.Replace(ctx, "a", nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > time.Second {
-		t.Errorf("interrupted: %v after %v", err, time.Since(begun))
+	if err := b.Replace(ctx, "a", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("interrupted: %v", err)
 	}
+	patience = short
 	p.Set(func(*http.Request) buckettest.Fault { return buckettest.Fault{Status: 403} })
 	_, err = b.CreateOnce(t.Context(), "a", nil)
 	if oneLine(err); !errors.Is(err, fs.ErrPermission) {

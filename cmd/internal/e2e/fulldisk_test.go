@@ -43,7 +43,7 @@ func TestInterruptOnAFullDisk(t *testing.T) {
 	if code != 1 || !strings.Contains(last, "no space left on device") || !strings.Contains(last, out) {
 		t.Errorf("exit code %d, and at last %q\n%s", code, last, &p.stderr)
 	}
-	if took > time.Second {
+	if took > 15*time.Second { // a second where nothing else runs; what it must not do is try for minutes
 		t.Errorf("it ended %v after Ctrl-C:\n%s", took, &p.stderr)
 	}
 	if err := os.Remove(filepath.Join(out, "filler")); err != nil {

@@ -158,7 +158,7 @@ func TestWorkerSignals(t *testing.T) {
 	soon := func(p *program, what string) {
 		t.Helper()
 		began := time.Now()
-		if code := p.code(t); code != 0 || time.Since(began) > 5*time.Second || committed(t, dir) != 0 {
+		if code := p.code(t); code != 0 || time.Since(began) > 20*time.Second || committed(t, dir) != 0 {
 			t.Errorf("%s: exit code %d after %v:\n%s", what, code, time.Since(began), &p.stderr)
 		}
 	}
