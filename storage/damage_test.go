@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -55,26 +54,32 @@ func mutations(t *testing.T) int {
 	return n
 }
 
-// damaged makes the files that TestDamagedFiles reads.
-func damaged(t *testing.T) map[string][]byte {
+// A damagedFile is one that TestDamagedFiles reads.
+type damagedFile struct {
+	name string
+	data func() []byte // made when it is its turn: ten thousand files at a time are too many
+	part bool          // nothing but an error may come of it
+}
+
+// damaged names the files to read.
+func damaged(t *testing.T) (files []damagedFile) {
 	bases, err := filepath.Glob("testdata/[dl]*s/*.*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string][]byte{}
 	for _, base := range bases {
 		data, err := os.ReadFile(base)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range (mutations(t) + len(bases) - 1) / len(bases) {
-			files[fmt.Sprint(filepath.Base(base), " mutation ", n)] = mutate(data, n)
+			files = append(files, damagedFile{name: fmt.Sprint(filepath.Base(base), " mutation ", n), data: func() []byte { return mutate(data, n) }})
 		}
 		for i := range 8 {
 			if strings.HasSuffix(base, ".jsonl") { // one that ends with a line is whole
 				break
 			}
-			files[fmt.Sprint(filepath.Base(base), " cut ", i)] = data[:len(data)*(i+1)/9]
+			files = append(files, damagedFile{fmt.Sprint(filepath.Base(base), " cut ", i), func() []byte { return data[:len(data)*(i+1)/9] }, true})
 		}
 	}
 	r := rand.New(rand.NewPCG(6, 7))
@@ -83,10 +88,14 @@ func damaged(t *testing.T) map[string][]byte {
 		for j := range noise {
 			noise[j] = byte(r.UintN(256))
 		}
-		files[fmt.Sprint("noise ", i)] = noise
-		files[fmt.Sprint("parquet noise ", i)] = slices.Concat([]byte("PAR1"), noise, []byte{byte(100 * i), 0, 0, 0}, []byte("PAR1"))
-		files[fmt.Sprint("arrow noise ", i)] = slices.Concat([]byte("ARROW1\x00\x00"), noise, []byte{byte(100 * i), 0, 0, 0}, []byte("ARROW1"))
-		files[fmt.Sprint("stream noise ", i)] = slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, byte(100 * i), 0, 0, 0}, noise)
+		for name, data := range map[string][]byte{
+			"noise ":         noise,
+			"parquet noise ": slices.Concat([]byte("PAR1"), noise, []byte{byte(100 * i), 0, 0, 0}, []byte("PAR1")),
+			"arrow noise ":   slices.Concat([]byte("ARROW1\x00\x00"), noise, []byte{byte(100 * i), 0, 0, 0}, []byte("ARROW1")),
+			"stream noise ":  slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, byte(100 * i), 0, 0, 0}, noise),
+		} {
+			files = append(files, damagedFile{fmt.Sprint(name, i), func() []byte { return data }, true})
+		}
 	}
 	return files
 }
@@ -97,37 +106,47 @@ func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	files := damaged(t)
 	dir := t.TempDir()
-	var refused atomic.Int32
+	var mu sync.Mutex
+	var refused int
+	var slowest time.Duration
 	var wg sync.WaitGroup
-	names := make(chan string)
-	for range runtime.NumCPU() {
+	next := make(chan damagedFile)
+	for range runtime.NumCPU() + 1 { // a new process waits now and then
 		wg.Go(func() {
-			for name := range names {
-				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, files[name], 0o644); err != nil {
+			for f := range next {
+				path := filepath.Join(dir, f.name)
+				if err := os.WriteFile(path, f.data(), 0o644); err != nil {
 					t.Error(err)
 					continue
 				}
+				begun := time.Now()
 				_, _, err := readAll(path, Columns{})
+				took := time.Since(begun)
+				mu.Lock()
+				slowest = max(slowest, took)
+				if err != nil {
+					refused++
+				}
+				mu.Unlock()
+				os.Remove(path)
 				if err == nil {
-					if strings.Contains(name, "cut") || strings.Contains(name, "noise") {
-						t.Errorf("%s was read as if whole", name)
+					if f.part {
+						t.Errorf("%s was read as if whole", f.name)
 					}
 					continue
 				}
-				refused.Add(1)
 				if s := err.Error(); strings.Contains(s, "\n") || len(s) > 600 || !strings.HasPrefix(s, "read dataset ") {
-					t.Errorf("%s: %s", name, s)
+					t.Errorf("%s: %s", f.name, s)
 				}
 			}
 		})
 	}
-	for name := range files {
-		names <- name
+	for _, f := range files {
+		next <- f
 	}
-	close(names)
+	close(next)
 	wg.Wait()
-	t.Logf("%d of %d damaged files were refused", refused.Load(), len(files))
+	t.Logf("%d of %d damaged files were refused; the slowest took %v", refused, len(files), slowest)
 }
 
 // readerFault, in the environment, makes a reader's process fail in a way that

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -213,9 +212,9 @@ func (f *fsck) repair(ctx context.Context, r *fsckResult) (queued int, err error
 	if _, err := f.folder.Plan(); errors.Is(err, storage.ErrNoPlan) {
 		return queued, nil // how much is missing only a submit can tell
 	}
-	var job pipeline.Job
-	if err := json.Unmarshal(f.folder.Spec(), &job); err != nil {
-		return queued, fmt.Errorf("read the specification of job %s: %w", f.folder.Name(), err)
+	job, err := specOf(f.folder)
+	if err != nil {
+		return queued, err
 	}
 	was := f.folder.Place()
 	out, err := outOf(f.folder)
@@ -223,7 +222,7 @@ func (f *fsck) repair(ctx context.Context, r *fsckResult) (queued int, err error
 		return queued, err
 	}
 	s := pipeline.Submitter{
-		Job: job, Folder: f.folder, Publisher: f.q, Overseer: &overseer{f.q, f.scope},
+		Job: *job, Folder: f.folder, Publisher: f.q, Overseer: &overseer{f.q, f.scope},
 		Place: pipeline.Place{Out: out, Target: was.Target, Draft: was.Draft, Table: was.Table},
 		Reopen: func() (pipeline.Rows, func() error, error) {
 			d, err := openScored(ctx, f.folder, f.dataset)
@@ -239,9 +238,7 @@ func (f *fsck) repair(ctx context.Context, r *fsckResult) (queued int, err error
 
 func (f *fsck) print(r *fsckResult) error {
 	if f.asJSON {
-		enc := json.NewEncoder(f.stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		return printJSON(f.stdout, r)
 	}
 	state := "not complete"
 	if r.Complete {

@@ -120,6 +120,15 @@ func scope(folder *storage.Job) (string, error) {
 	return folder.Name() + "/" + pipeline.Run(folder.Spec(), out), nil
 }
 
+// specOf is the specification of a job.
+func specOf(folder *storage.Job) (*pipeline.Job, error) {
+	var job pipeline.Job
+	if err := json.Unmarshal(folder.Spec(), &job); err != nil {
+		return nil, fmt.Errorf("read the specification of job %s: %w", folder.Name(), err)
+	}
+	return &job, nil
+}
+
 // jobStatus is one line of status.
 type jobStatus struct {
 	queue.JobState
@@ -200,9 +209,9 @@ func (r *jobRequest) status(ctx context.Context, q *queue.Queue) ([]jobStatus, e
 
 // look adds what the job's folder says.
 func (s *jobStatus) look(folder *storage.Job) error {
-	var spec pipeline.Job
-	if err := json.Unmarshal(folder.Spec(), &spec); err != nil {
-		return fmt.Errorf("read the specification of job %s: %w", folder.Name(), err)
+	spec, err := specOf(folder)
+	if err != nil {
+		return err
 	}
 	s.Committed = map[string]int{}
 	for _, m := range spec.Modes {
@@ -357,12 +366,13 @@ func attach(ctx context.Context, q *queue.Queue, r jobRequest) error {
 	if err != nil {
 		return err
 	}
+	job, err := specOf(folder)
+	if err != nil {
+		return err
+	}
 	log := app.Logger(r.cfg.Log, r.stderr)
 	s := &submission{
-		cfg: r.cfg, job: &pipeline.Job{}, place: pipeline.Place{Out: out}, folder: folder, scope: own, log: log, stderr: r.stderr,
-	}
-	if err := json.Unmarshal(folder.Spec(), s.job); err != nil {
-		return fmt.Errorf("read the specification of job %s: %w", folder.Name(), err)
+		cfg: r.cfg, job: job, place: pipeline.Place{Out: out}, folder: folder, scope: own, log: log, stderr: r.stderr,
 	}
 	board := newBoard(r.stderr, s.job.Modes)
 	defer board.close()

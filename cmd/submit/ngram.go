@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
 	"github.com/draftmill/draftmill/configs"
-	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
@@ -168,9 +166,9 @@ func (t *training) addJob(ctx context.Context, trainer *spec.NGramTrainer, diges
 	if err != nil {
 		return 0, err
 	}
-	var job pipeline.Job
-	if err := json.Unmarshal(folder.Spec(), &job); err != nil {
-		return 0, fmt.Errorf("read the specification of job %s: %w", folder.Name(), err)
+	job, err := specOf(folder)
+	if err != nil {
+		return 0, err
 	}
 	if job.Target.Digest != digest {
 		return 0, fmt.Errorf("job %s was decoded with the target %s of digest %.12s, %s has %.12s; name that target, or train on the text: --dataset a file of its completions, --column completion",

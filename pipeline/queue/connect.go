@@ -89,9 +89,10 @@ type Queue struct {
 
 	// guarded by mu
 	opened     map[string]bool // runs whose consumers are as they should be
-	priorities map[string]int  // of runs, as chosen here
-	announcing bool            // news are about to be sent
-	announced  time.Time       // when they were sent last
+	clocks     map[string]sighting
+	priorities map[string]int // of runs, as chosen here
+	announcing bool           // news are about to be sent
+	announced  time.Time      // when they were sent last
 }
 
 type boxedError struct {
@@ -116,7 +117,7 @@ func Connect(ctx context.Context, url string, o Options) (*Queue, error) {
 func connect(ctx context.Context, address string, o Options, more ...nats.Option) (*Queue, error) {
 	q := &Queue{
 		ackWait: o.AckWait, turn: o.Turn, maxDeliver: maxDeliveries, maxPayload: maxPayload, replicas: o.Replicas, maxBytes: o.MaxBytes, worker: o.Worker,
-		server: Redact(address), log: o.Logger, opened: map[string]bool{}, priorities: map[string]int{},
+		server: Redact(address), log: o.Logger, opened: map[string]bool{}, clocks: map[string]sighting{}, priorities: map[string]int{},
 	}
 	if q.turn == 0 {
 		q.turn = defaultTurn

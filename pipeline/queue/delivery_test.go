@@ -46,6 +46,29 @@ func TestTheShardsOfADeadProcessAreAdopted(t *testing.T) {
 	}
 }
 
+// A server whose clock was set back would keep the shards of a dead worker for as long.
+func TestTheServersClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	server := embed(t, t.TempDir(), EmbedOptions{})
+	q, worker := open(t, server, time.Hour), open(t, server, time.Hour)
+	publish(t, q, true, "job/run/ars/1")
+	take(t, source(t, worker), "job/run/ars/1", 1)
+	q.mu.Lock()
+	if q.clocks["job/run"].server.IsZero() {
+		t.Error("who made the run has not looked at the server's clock")
+	}
+	q.mu.Unlock()
+	pending(t, q, "job/run", 1)
+	nothing(t, source(t, q), time.Second) // a clock that goes right changes nothing
+	q.mu.Lock()
+	was := q.clocks["job/run"]
+	q.clocks["job/run"] = sighting{was.server.Add(2 * time.Hour), was.ours}
+	q.mu.Unlock()
+	pending(t, q, "job/run", 1)
+	check(t, take(t, source(t, q), "job/run/ars/1", 2).Ack(t.Context()))
+	pending(t, q, "", 0)
+}
+
 func TestCloseLosesWhatIsNotSettled(t *testing.T) {
 	t.Parallel()
 	server := embed(t, t.TempDir(), EmbedOptions{})

@@ -82,13 +82,20 @@ func (q *Queue) openRun(ctx context.Context, scope string) error {
 		FilterSubject: within(shardSubjects, scope),
 		Metadata:      map[string]string{metaPriority: strconv.Itoa(priority)},
 	}
+	asked := time.Now()
 	have, err := q.shards.Consumer(ctx, want.Durable)
 	if err == nil {
 		c := have.CachedInfo().Config
+		late := q.setBack(scope, asked, have.CachedInfo().TimeStamp) && have.CachedInfo().NumAckPending > 0
 		if !chosen {
 			want.Metadata[metaPriority] = c.Metadata[metaPriority]
 		}
-		if c.AckWait == want.AckWait && c.MaxDeliver == want.MaxDeliver && c.Metadata[metaPriority] == want.Metadata[metaPriority] {
+		if late {
+			q.log.Warn("queue: the server's clock was set back; what workers have in hand is handed out anew", "server", q.server, "run", scope)
+			if err := q.closeRun(ctx, scope); err != nil {
+				return err
+			}
+		} else if c.AckWait == want.AckWait && c.MaxDeliver == want.MaxDeliver && c.Metadata[metaPriority] == want.Metadata[metaPriority] {
 			q.markOpen(scope)
 			return nil
 		}
@@ -96,7 +103,10 @@ func (q *Queue) openRun(ctx context.Context, scope string) error {
 		return fmt.Errorf("look at the consumer %s of stream %s: %w", want.Durable, streamName, err)
 	}
 	for range openTries {
-		_, err = q.shards.CreateOrUpdateConsumer(ctx, want)
+		asked = time.Now()
+		if have, err = q.shards.CreateOrUpdateConsumer(ctx, want); err == nil {
+			q.setBack(scope, asked, have.CachedInfo().TimeStamp) // the first look
+		}
 		var api *jetstream.APIError
 		if !errors.As(err, &api) || api.Code != 500 || !pause(ctx, reconnectWait) {
 			break // else the server is still removing the files of a consumer of that name
@@ -111,6 +121,20 @@ func (q *Queue) openRun(ctx context.Context, scope string) error {
 	}
 	q.markOpen(scope)
 	return nil
+}
+
+// A sighting is the time of a server at a time of ours, which cannot be set.
+type sighting struct{ server, ours time.Time }
+
+// setBack says that the clock of the server that leads a run's consumer has fallen behind by more than AckWait since it
+// was seen last: asked is when this request for its time began. The server measures AckWait by that clock. What a worker
+// had in hand when it died it would hand out again as much later as it was set back.
+func (q *Queue) setBack(scope string, asked, server time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was, seen := q.clocks[scope]
+	q.clocks[scope] = sighting{server, time.Now()}
+	return seen && asked.Sub(was.ours)-server.Sub(was.server) > q.ackWait
 }
 
 func (q *Queue) markOpen(scope string) {
@@ -163,7 +187,10 @@ func (q *Queue) runs(ctx context.Context, scope string) ([]run, error) {
 
 // closeRun removes the consumer of a run; it is no error when it is gone.
 func (q *Queue) closeRun(ctx context.Context, scope string) error {
-	q.forgetRun(scope)
+	q.mu.Lock()
+	delete(q.opened, scope)
+	delete(q.clocks, scope)
+	q.mu.Unlock()
 	err := q.shards.DeleteConsumer(ctx, consumerOf(scope))
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("remove the consumer %s of stream %s: %w", consumerOf(scope), streamName, err)

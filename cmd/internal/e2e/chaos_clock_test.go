@@ -93,13 +93,18 @@ const jump = 2 * time.Hour
 // The server's clock jumps, under workers of which one is killed.
 func TestChaosTheServersClockJumps(t *testing.T) {
 	fullOnly(t, "it takes qemu-user and libfaketime")
-	f := faults.begin(t, "the server's clock is set", "one server: 2 h ahead, back, 2 h behind, and right again, under an attached submit and 3 workers")
+	f := faults.begin(t, "the server's clock is set", "one server: 2 h ahead, back, and 2 h behind, under an attached submit and 3 workers, one of them killed as it is set back")
 	c := newClock(t)
 	servers := startClusterAt(t, 1, "127.0.0.1", c.rules)
 	tr := newTrial(t, f, servers, large())
 	submit := tr.attached(3, slow)
-	for _, ahead := range []time.Duration{jump, 0, -jump, 0} {
+	for _, ahead := range []time.Duration{jump, 0, -jump} {
 		tr.commits(6)
+		if ahead < 0 { // who is dead now is missed by a clock that would have to catch up
+			tr.kill(tr.workers[0])
+			tr.workers = tr.workers[1:]
+			tr.worker(slow)
+		}
 		c.set(ahead)
 		until(t, "the server's clock to be set", func() bool { return c.is(ahead, servers.now()) })
 		f.Disturbed++
