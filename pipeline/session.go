@@ -195,6 +195,7 @@ func (s *session) open(ctx context.Context, d *shard) error {
 	if d.writer, err = d.folder.NewShardWriter(string(t.mode), t.shard); err != nil {
 		return err
 	}
+	d.writer.Attempt = d.delivery.Attempt()
 	d.run = newShardRun(t, s.worker.Name, d.writer, func(c *storage.Completion) {
 		p := Progress{
 			Job: t.job.Name, Run: t.run, Mode: t.mode, Samples: 1,

@@ -77,6 +77,22 @@ func TestRedeliveredShardIsFoundDone(t *testing.T) {
 	}
 }
 
+// TestTheCommitSaysWhichAttempt: a shard's commit record has the count of attempts.
+func TestTheCommitSaysWhichAttempt(t *testing.T) {
+	b := newBench(t)
+	b.publish(t, 1)
+	p := <-b.waiting
+	p.attempt = 3
+	b.waiting <- p
+	b.work(t, 2)
+	for mode, want := range map[string]string{"ars": `"attempt": 3,`, "sps": `"attempt": 1,`} {
+		text, err := os.ReadFile(filepath.Join(b.folder.Dir(), "_shards", "mode="+mode, "part-00000.json"))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, want %s in\n%s", mode, err, want, text)
+		}
+	}
+}
+
 // TestFailingShards: a shard that a sound model fails at is retried, and set aside
 // after MaxAttempts; the rest goes on, and Wait says what is missing and why.
 func TestFailingShards(t *testing.T) {

@@ -13,11 +13,12 @@ import (
 // A shardManifest is the commit record of one shard in one mode. Once it has
 // its name, the shard's result is decided: these files and no others.
 type shardManifest struct {
-	Format int         `json:"format"`
-	Job    string      `json:"job"`
-	Mode   string      `json:"mode"`
-	Shard  int         `json:"shard"`
-	Files  []shardFile `json:"files"`
+	Format  int         `json:"format"`
+	Job     string      `json:"job"`
+	Mode    string      `json:"mode"`
+	Shard   int         `json:"shard"`
+	Attempt int         `json:"attempt,omitempty"`
+	Files   []shardFile `json:"files"`
 }
 
 // A shardFile is one table of a shard.
@@ -51,6 +52,10 @@ func stagingKey(name string) string { return path.Join(stagingDir, name) }
 // sight, until Commit. It is not safe for concurrent use. End it with Commit
 // or Abort; Abort after Commit does nothing, so that it may be deferred.
 type ShardWriter struct {
+	// Attempt goes into the commit record: how often the shard had been handed
+	// out when it was decoded, this time included; 0 is unknown.
+	Attempt int
+
 	job         *Job
 	mode        string
 	shard       int
@@ -160,7 +165,7 @@ func (w *ShardWriter) Commit(ctx context.Context) (won bool, err error) {
 
 // finish closes both files, durably, and describes them.
 func (w *ShardWriter) finish() (shardManifest, error) {
-	m := shardManifest{Format: Format, Job: w.job.name, Mode: w.mode, Shard: w.shard}
+	m := shardManifest{Format: Format, Job: w.job.name, Mode: w.mode, Shard: w.shard, Attempt: w.Attempt}
 	step("before staging")
 	completions, err := w.completions.close()
 	step("completions staged")

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/draftmill/draftmill/storage/bucket/buckettest"
 )
 
 // clock is the wall clock of some processes. It jumps; their monotonic clock, like
@@ -149,4 +151,27 @@ func TestChaosWorkersClocksJump(t *testing.T) {
 			t.Errorf("worker %d ended at %v by its clock, which should be %v ahead", i, said, offsets[i%3])
 		}
 	}
+}
+
+// An object store takes no request that is signed with a wrong time.
+func TestChaosAWrongClockAndAnObjectStore(t *testing.T) {
+	fullOnly(t, "it takes qemu-user and libfaketime")
+	f := faults.begin(t, "a worker's clock is wrong, and the store takes no such signature", "S3 (versitygw), 2 workers, 2 h ahead and 2 h behind; both set right and wrong again")
+	store := buckettest.Start(t)
+	tr := newTrial(t, f, startCluster(t, 1), standard())
+	tr.out, tr.here = store.URL("runs"), filepath.Join(store.Dir, "runs", chaosJob)
+	tr.submit()
+	clocks := []*clock{newClock(t), newClock(t)}
+	for _, c := range clocks {
+		tr.workerAs(c.rules, tr.servers.url(), slow)
+	}
+	for _, ahead := range []time.Duration{jump, 0, -jump} {
+		tr.commits(2)
+		clocks[0].set(ahead)
+		clocks[1].set(-ahead)
+		f.Disturbed += 2
+	}
+	tr.complete(5 * time.Minute)
+	tr.holds(undisturbedAs(t, tr.data, " in qemu-user", newClock(t).rules))
+	tr.dismiss()
 }
