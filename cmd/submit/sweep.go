@@ -50,8 +50,8 @@ its interval over sequences. Of several sweeps a table at the end has alpha, the
 measured speed-up and the predicted one for each, as Tables 3 to 5 of Leviathan et
 al. 2022 do. All other settings are those of submit.`,
 		Example: `  submit sweep --k 0..8 --config configs/demo.yaml --html sweep.html
-  submit sweep --k 0,2,4,8,auto --temperature 0,0.8 --dataset humaneval.parquet \
-      --target models/target --draft models/draft
+  submit sweep --k 0,2,4,8,auto --temperature 0,0.8 \
+      --dataset humaneval.parquet --target models/target --draft models/draft
   submit sweep --k 0,4 --temperature 0,1 --drafter model,lookup,uniform \
       --config configs/demo.yaml
   submit sweep --k 0,4 --rule rejection,lenient:0.5,lenient:0.3,lenient:0.1 \
