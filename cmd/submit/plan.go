@@ -24,7 +24,7 @@ type planFlags struct {
 	kMax           int
 	score          []float64
 	json           bool
-	svg            string
+	svg, plot      string
 }
 
 // planCommand prints what theory predicts.
@@ -43,7 +43,8 @@ The paper takes the target to score K+1 tokens in the time of one. Where it does
 not, --score names its times for 1, 2, .. tokens, in any unit.`,
 		Example: `  submit plan --alpha 0.8 --c 0.05
   submit plan --alpha 0.8 --c 0.02 --score 5.9,7.4,8.8,10.3,11.7
-  submit plan --alpha 0.7 --c 0.1 --c-hat 0.02 --k-max 16 --svg speedup.svg`,
+  submit plan --alpha 0.7 --c 0.1 --c-hat 0.02 --k-max 16 --svg speedup.svg
+  submit plan --alpha 0.75 --c 0.02 --plot plan.html`,
 		Args: app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"alpha", "c"} {
@@ -57,6 +58,11 @@ not, --score names its times for 1, 2, .. tokens, in any unit.`,
 			p, err := f.plan(cmd.Flags().Changed("k-max"))
 			if err != nil {
 				return err
+			}
+			if f.plot != "" {
+				if err := saveChart(f.plot, p.pictures.WriteHTML); err != nil {
+					return err
+				}
 			}
 			if f.svg != "" {
 				if err := saveChart(f.svg, p.Chart.SVG); err != nil {
@@ -75,6 +81,7 @@ not, --score names its times for 1, 2, .. tokens, in any unit.`,
 	cmd.Flags().IntVar(&f.kMax, "k-max", 10, "largest lookahead `N` of the tables: 1 to 64")
 	cmd.Flags().Float64SliceVar(&f.score, "score", nil, "the target's `TIMES` for scoring 1, 2, .. tokens (default: all alike)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print tables and curves as JSON")
+	cmd.Flags().StringVar(&f.plot, "plot", "", "also write a page of pictures into `FILE`: wall time and operations by lookahead and by alpha, the best lookahead, passes as they follow each other")
 	cmd.Flags().StringVar(&f.svg, "svg", "", "also draw the curves into the SVG `FILE`")
 	return cmd
 }
@@ -91,6 +98,8 @@ type plan struct {
 	PaysFrom *float64     `json:"pays_above_alpha"` // null: no acceptance pays
 	Oracle   *float64     `json:"oracle_speedup"`   // null: not bounded, or the target's times were given
 	Chart    report.Chart `json:"chart"`
+
+	pictures *report.Plots
 }
 
 // planRow is one lookahead.
@@ -144,6 +153,7 @@ func (f *planFlags) plan(kGiven bool) (*plan, error) {
 		p.Oracle = &o
 	}
 	p.Chart = speedupChart(costs, p.Best)
+	p.pictures = p.plots(costs)
 	return p, nil
 }
 
@@ -171,28 +181,38 @@ func (f *planFlags) check() error {
 // speedupChart draws the speed-up over alpha for a few lookaheads, the best
 // one among them.
 func speedupChart(costs theory.Costs, best int) report.Chart {
-	chart := report.Chart{Title: "speed-up by alpha", X: "alpha", Y: "speed-up over autoregressive sampling"}
-	ks := []int{1, 2, 4, 8, 16, 32, 64}
-	shown := map[int]bool{}
-	if best > 0 {
-		ks = append([]int{best}, ks...)
-	}
-	for _, k := range ks {
-		if k > costs.MaxK() || shown[k] {
-			continue
-		}
-		shown[k] = true
-		curve := report.Curve{Name: fmt.Sprintf("K = %d", k)}
-		if k == best {
-			curve.Name += " (best)"
-		}
-		for i := range 61 {
-			alpha := float64(i) / 60
-			curve.Points = append(curve.Points, [2]float64{alpha, costs.Speedup(alpha, k)})
-		}
-		chart.Curves = append(chart.Curves, curve)
+	chart := report.Chart{Title: "speed-up by alpha", X: "alpha", Y: "speed-up"}
+	for _, k := range chartedKs(costs.MaxK(), best) {
+		chart.Curves = append(chart.Curves, overAlpha(k, best, func(alpha float64) float64 { return costs.Speedup(alpha, k) }))
 	}
 	return chart
+}
+
+// chartedKs are a few lookaheads up to the largest, the best one first.
+func chartedKs(most, best int) []int {
+	var ks []int
+	if best > 0 {
+		ks = append(ks, best)
+	}
+	for k := 1; k <= most; k *= 2 {
+		if k != best {
+			ks = append(ks, k)
+		}
+	}
+	return ks
+}
+
+// overAlpha is the curve of a lookahead over alpha.
+func overAlpha(k, best int, value func(alpha float64) float64) report.Curve {
+	curve := report.Curve{Name: fmt.Sprintf("K = %d", k)}
+	if k == best {
+		curve.Name += " (best)"
+	}
+	for i := range 61 {
+		alpha := float64(i) / 60
+		curve.Points = append(curve.Points, [2]float64{alpha, value(alpha)})
+	}
+	return curve
 }
 
 // table prints the plan for people.
@@ -213,21 +233,23 @@ func (p *plan) table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
-	var advice string
-	switch {
-	case p.PaysFrom == nil:
-		advice = "At this cost speculative sampling pays for no acceptance rate: use autoregressive sampling."
-	case p.Best == 0:
-		advice = fmt.Sprintf("Speculative sampling does not pay: at this cost it takes an alpha above %.3f.", *p.PaysFrom)
-	default:
-		advice = fmt.Sprintf("Best lookahead: K = %d, %.2fx as fast as autoregressive sampling. Speculation pays above alpha %.3f.", p.Best, p.Speedup, *p.PaysFrom)
-	}
-	fmt.Fprintf(w, "\nper loop: tokens; operations: arithmetic; reads: of the target's weights\n\n%s\n", report.Wrap(advice, report.TextWidth))
+	fmt.Fprintf(w, "\nper loop: tokens; operations: arithmetic; reads: of the target's weights\n\n%s\n", report.Wrap(p.advice(), report.TextWidth))
 	if p.Oracle != nil {
 		fmt.Fprintf(w, "No choice of K can gain more than an oracle's %.2fx.\n", *p.Oracle)
 	}
 	fmt.Fprintln(w)
 	return p.Chart.Text(w, 61, 17)
+}
+
+// advice is the plan in a sentence or two.
+func (p *plan) advice() string {
+	switch {
+	case p.PaysFrom == nil:
+		return "At this cost speculative sampling pays for no acceptance rate: use autoregressive sampling."
+	case p.Best == 0:
+		return fmt.Sprintf("Speculative sampling does not pay: at this cost it takes an alpha above %.3f.", *p.PaysFrom)
+	}
+	return fmt.Sprintf("Best lookahead: K = %d, %.2fx as fast as autoregressive sampling. Speculation pays above alpha %.3f.", p.Best, p.Speedup, *p.PaysFrom)
 }
 
 func saveChart(path string, draw func(io.Writer) error) (err error) {

@@ -115,3 +115,42 @@ func TestPlanRefusesBadValues(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanPlot: the page has every picture, Table 1's figures of Leviathan et al. 2022
+// are in its curves, and the traces last as long as theory says.
+func TestPlanPlot(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "plan.html")
+	if _, err := output("plan", "--alpha", "0.8", "--c", "0", "--k-max", "10", "--plot", page); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "wall time and operations by lookahead, at alpha 0.8", "best lookahead by alpha", "speed-up by alpha", "operations by alpha, c-hat 0", "autoregressive, 24 tokens: 24.0 passes of the target, time 24.0"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Count(string(text), "<figure>") != 5 || strings.Contains(string(text), "http") {
+		t.Error("the page has another number of pictures, or needs something else")
+	}
+	for _, c := range []struct {
+		alpha             float64
+		k                 int
+		operations, speed float64
+	}{{0.6, 2, 1.53, 1.96}, {0.7, 3, 1.58, 2.53}, {0.8, 2, 1.23, 2.44}, {0.8, 5, 1.63, 3.69}, {0.9, 2, 1.11, 2.71}, {0.9, 10, 1.60, 6.86}} {
+		f := planFlags{alpha: c.alpha, kMax: 10}
+		p, err := f.plan(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		curves := p.pictures.Charts[0].Curves
+		if time, work := curves[0].Points[c.k][1], curves[1].Points[c.k][1]; math.Abs(1/time-c.speed) > 0.006 || math.Abs(work-c.operations) > 0.006 {
+			t.Errorf("alpha %v, K %d: %.3f times as fast for %.3f of the operations; the paper has %v and %v", c.alpha, c.k, 1/time, work, c.speed, c.operations)
+		}
+	}
+	if _, err := output("plan", "--alpha", "0.8", "--c", "0.1", "--plot", filepath.Join(t.TempDir(), "no", "plan.html")); err == nil {
+		t.Error("a page in a folder that is not there is written")
+	}
+}
