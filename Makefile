@@ -65,7 +65,7 @@ test-arm64:
 
 ## chaos: the fault suite in full (minutes); its table goes to docs/reliability.md
 chaos: ort
-	$(GO) test ./cmd/internal/e2e -run Chaos -count 1 -timeout 20m -v -full -table $(CURDIR)/docs/reliability.md
+	$(GO) test ./cmd/internal/e2e -run Chaos -count 1 -timeout 40m -v -full -table $(CURDIR)/docs/reliability.md
 
 ## mutate: 1,000 damaged models, 10,000 damaged datasets, tokenizers and configurations, and a minute of each fuzz target
 mutate: ort
