@@ -44,9 +44,9 @@ every temperature, draft, drafter, rule and width of the draft's beams that are
 given; "auto" among the lookaheads is one that is chosen from loop to loop. They are ordinary
 jobs, NAME-k0, NAME-k1 and so on, on one queue, where they take turns shard by
 shard, so that a machine whose speed changes does so for all of them. Interrupted,
-the same command does what is missing. It prints, by K, the time for 128 tokens, tokens per loop over K + 1,
-and the time of a loop with its slope, theory beside them, and the best K with
-its interval over sequences. Of several sweeps a table at the end has alpha, the
+the same command does what is missing. It prints, by K, the time for 128 tokens,
+tokens per loop over K + 1, and the time of a loop with its slope, theory beside
+them, and the best K with its interval over sequences. Of several sweeps a table at the end has alpha, the
 measured speed-up and the predicted one for each, as Tables 3 to 5 of Leviathan et
 al. 2022 do. All other settings are those of submit.`,
 		Example: `  submit sweep --k 0..8 --config configs/demo.yaml --html sweep.html

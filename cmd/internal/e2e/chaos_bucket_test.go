@@ -49,7 +49,7 @@ func TestChaosABadObjectStore(t *testing.T) {
 		tr.workers = tr.workers[1:]
 		tr.worker(slow)
 	}
-	tr.complete(5 * time.Minute)
+	tr.complete(patience)
 	tr.out = store.URL("runs") // the oracle looks at what is there, not at what the proxy makes of it
 	tr.holds(want)
 	tr.dismiss()

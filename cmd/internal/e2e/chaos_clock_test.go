@@ -142,7 +142,7 @@ func TestChaosWorkersClocksJump(t *testing.T) {
 		}
 	}
 	tr.ends(attached)
-	tr.complete(2 * time.Minute)
+	tr.complete(patience)
 	// The processor of qemu-user adds up in another order.
 	tr.holds(undisturbedAs(t, tr.data, " in qemu-user", newClock(t).rules))
 	tr.dismiss()
@@ -172,7 +172,7 @@ func TestChaosAWrongClockAndAnObjectStore(t *testing.T) {
 		clocks[1].set(-ahead)
 		f.Disturbed += 2
 	}
-	tr.complete(5 * time.Minute)
+	tr.complete(patience)
 	tr.holds(undisturbedAs(t, tr.data, " in qemu-user", newClock(t).rules))
 	tr.dismiss()
 }

@@ -91,7 +91,7 @@ func TestChaosKillAtRandom(t *testing.T) {
 		tr.worker(pace)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for done, end := succeeded(tr.here), time.Now().Add(5*time.Minute); !done(); {
+	for done, end := succeeded(tr.here), time.Now().Add(2*patience); !done(); {
 		if time.Now().After(end) {
 			t.Fatal("the job does not end")
 		}

@@ -114,7 +114,7 @@ func TestChaosABrokenCable(t *testing.T) {
 			f.Disturbed++
 			<-time.After(3 * ackWait)
 			way.mend(c)
-			tr.complete(2 * time.Minute)
+			tr.complete(patience)
 			behind.signal(t, syscall.SIGTERM)
 			if code := behind.code(t); code != 0 {
 				t.Errorf("the worker that was cut off exits with %d:\n%s", code, &behind.stderr)

@@ -198,7 +198,7 @@ func (tr *trial) nothingQueued() {
 	t.Helper()
 	var last queueState
 	var err error
-	for end := time.Now().Add(20 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		if last, err = tr.servers.state(); err == nil && last.shards+last.inFlight+last.dead+last.exhausted+last.payloads == 0 {
 			break
 		}

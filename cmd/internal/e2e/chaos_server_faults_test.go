@@ -137,7 +137,7 @@ func TestChaosAWorkerStandsStill(t *testing.T) {
 			until(t, "the worker to stop", first.stopped)
 			f.Disturbed++
 			tr.worker()
-			tr.complete(2 * time.Minute)
+			tr.complete(patience)
 			first.signal(t, syscall.SIGCONT)
 			first.signal(t, syscall.SIGTERM)
 			if code := first.code(t); code != 0 {
@@ -179,7 +179,7 @@ func TestChaosAPartition(t *testing.T) {
 		net.set(true)
 		f.Disturbed++
 		tr.worker()
-		tr.complete(2 * time.Minute)
+		tr.complete(patience)
 		net.set(false)
 		behind.signal(t, syscall.SIGTERM)
 		if code := behind.code(t); code != 0 {

@@ -106,7 +106,7 @@ func (tr *trial) complete(patience time.Duration) {
 // are left finish.
 func (tr *trial) end() {
 	tr.t.Helper()
-	tr.complete(2 * time.Minute)
+	tr.complete(patience)
 	tr.holds(undisturbed(tr.t, tr.data))
 	tr.dismiss()
 }

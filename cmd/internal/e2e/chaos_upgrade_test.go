@@ -10,7 +10,7 @@ import (
 
 // previous is the commit of the oldest worker that shares a queue with this one:
 // since then a run has a consumer of its own.
-const previous = "8231bb38e85e"
+const previous = "3eb20b4df998"
 
 // demo is a job of the demo pair, decoded by the product's workers.
 func demo() dataset {

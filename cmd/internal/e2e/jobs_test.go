@@ -171,7 +171,7 @@ func TestWorkerSignals(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	soon(p, "the end of the grace period")
 	// Both gave it back: nobody waits for AckWait, and no attempt is counted.
-	p = begun()
+	p = begun("DRAFTMILL_DRAIN_TIMEOUT=1h")
 	p.signal(t, syscall.SIGTERM)
 	if code := p.code(t); code != 0 || committed(t, dir) != 1 {
 		t.Errorf("one signal: exit code %d, %d shards committed:\n%s", code, committed(t, dir), &p.stderr)

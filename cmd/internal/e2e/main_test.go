@@ -48,6 +48,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// patience is how long is waited for what must come, on a machine of any speed.
+const patience = 5 * time.Minute
+
 // build builds programs into bin, by their own names. Arguments are go build's.
 func build(args ...string) error { return buildAs("", args...) }
 
@@ -133,7 +136,7 @@ func (p *program) code(t *testing.T) int {
 	select {
 	case <-p.done:
 		return p.ProcessState.ExitCode()
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patience):
 		t.Fatalf("%v does not end:\n%s", p.Args, &p.stderr)
 		return 0
 	}
@@ -160,7 +163,7 @@ func (p *program) signal(t *testing.T, s syscall.Signal) {
 // until polls a condition.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	within(t, 2*time.Minute, what, condition)
+	within(t, patience, what, condition)
 }
 
 // within polls a condition for so long.
