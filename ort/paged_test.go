@@ -117,8 +117,34 @@ func TestPagingOfDevices(t *testing.T) {
 				}
 				reference := loadT(t, modelDir(name), Options{Context: 48})
 				playCompany(t, decoderT(t, m), decoderT(t, reference), rand.New(rand.NewPCG(7, 3)), 40)
+				shareBlocks(t, decoderT(t, m), decoderT(t, reference))
 			}
 		})
+	}
+}
+
+// shareBlocks makes sequences that hold a part of another's last block go on in
+// their own way, the other one too.
+func shareBlocks(t *testing.T, d, reference *Decoder) {
+	t.Helper()
+	first := selfTestTokens(d.Context(), d.Vocab())
+	const held = 21
+	pairs := []*pair{{slot: sequenceT(t, d).slot, alone: sequenceT(t, reference), text: first}}
+	feedPairs(t, d, pairs, func() (int, int) { return held, 1 })
+	for i, n := range []int{1, 15, 16, 17, held} {
+		p := &pair{slot: sequenceT(t, d).slot, alone: sequenceT(t, reference), past: n}
+		p.text = append(p.text, first[:n]...)
+		for len(p.text) < d.Context() {
+			p.text = append(p.text, int32((len(p.text)+3*i)%d.Vocab()))
+		}
+		if err := d.Share(p.slot, pairs[0].slot, n); err != nil {
+			t.Fatal(err)
+		}
+		p.alone.feed(0, p.text[:n]...)
+		pairs = append(pairs, p)
+	}
+	for _, n := range []int{2, 1, 4} {
+		feedPairs(t, d, pairs, func() (int, int) { return n, n })
 	}
 }
 
