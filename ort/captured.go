@@ -8,6 +8,7 @@ import "C"
 import (
 	"fmt"
 	"math/bits"
+	"runtime"
 	"strconv"
 	"unsafe"
 )
@@ -18,6 +19,9 @@ import (
 // every size is what it was. So such passes have memory of their own for each
 // shape, sequences are filled up to a power of two, and tables are as wide as the
 // context asks for. Other passes run as they come.
+//
+// ONNX Runtime keeps what it recorded by thread: a goroutine that records passes on
+// a device stays on its own from then on.
 //
 // What fills up is a sequence of token 0 over a block that is nobody's. Its rows
 // are computed and not looked at, and as rows do not depend on each other, it
@@ -109,7 +113,11 @@ func (p *paged) record(s shape) (_ *captured, err error) {
 			c.free(p)
 		}
 	}()
-	memory, rows := p.model.session.device.memory, s.sequences*s.rows
+	device, rows := p.model.session.device, s.sequences*s.rows
+	memory := device.memory
+	if !device.onCPU() && len(p.capturing.shapes) == 0 {
+		runtime.LockOSThread() // for good
+	}
 	if err = p.size(s.sequences, s.sequences*s.tokens, p.width(), rows, 0, 0); err != nil {
 		return nil, err
 	}
