@@ -61,6 +61,6 @@ func (b *Bundle) Details() (*Details, error) {
 
 // canRewrite says why a graph cannot be rewritten for ragged passes.
 func canRewrite(m *onnxpb.ModelProto) error {
-	_, err := newRagged(m, false, func(*graph.Matrix) {})
+	_, err := newRagged(m, paging{}, func(*graph.Matrix) {})
 	return err
 }

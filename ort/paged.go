@@ -290,10 +290,12 @@ func (p *paged) pass(spans []span, at int) (rows int, err error) {
 			}
 		}
 	}
-	if c, s, err := p.recorded(spans); err != nil {
-		return 0, err
-	} else if c != nil {
-		return p.replay(c, s, spans, at)
+	if copies == 0 { // what is recorded copies nothing
+		if c, s, err := p.recorded(spans); err != nil {
+			return 0, err
+		} else if c != nil {
+			return p.replay(c, s, spans, at)
+		}
 	}
 	if p.paging.capture {
 		if err := p.runOption(eager); err != nil {

@@ -155,7 +155,7 @@ func TestPagingOn(t *testing.T) {
 		head   int
 		want   paging
 	}{
-		{"", 64, paging{block: 16}},
+		{"", 64, paging{block: 16, copies: true}},
 		{"cuda", 64, paging{block: 256, sequences: 256, metadata: true, moves: true}},
 		{"cuda:1", 96, paging{block: 128, sequences: 256, metadata: true, moves: true}},
 		{"cuda", 128, paging{block: 128, sequences: 256, metadata: true, moves: true}},

@@ -181,7 +181,7 @@ func (s *session) rewrite(m *onnxpb.ModelProto, dir string, b *Bundle, o Options
 		s.why = fmt.Errorf("device %s runs the graph as it is", s.device.name)
 		return nil
 	}
-	if s.ragged, s.why = newRagged(m, s.paging.metadata, func(*graph.Matrix) { s.inexact = true }); s.why != nil {
+	if s.ragged, s.why = newRagged(m, s.paging, func(*graph.Matrix) { s.inexact = true }); s.why != nil {
 		return nil
 	}
 	if s.matrices, err = packMatrices(dir, s.ragged.Matrices, o.Threads); err != nil {
@@ -197,8 +197,8 @@ const pagedHeads = 8
 
 // newRagged rewrites a graph for our operators. left is told of each matrix that
 // stays with ONNX Runtime.
-func newRagged(m *onnxpb.ModelProto, metadata bool, left func(*graph.Matrix)) (*graph.Ragged, error) {
-	return graph.NewRagged(m, graph.RaggedOptions{Domain: graph.OwnDomain, Metadata: metadata, Take: func(x *graph.Matrix) bool {
+func newRagged(m *onnxpb.ModelProto, p paging, left func(*graph.Matrix)) (*graph.Ragged, error) {
+	return graph.NewRagged(m, graph.RaggedOptions{Domain: graph.OwnDomain, Metadata: p.metadata, Copies: p.copies, Take: func(x *graph.Matrix) bool {
 		if takes(x) {
 			return true
 		}

@@ -81,6 +81,10 @@ type RaggedOptions struct {
 	// device, and wait, in every layer.
 	Metadata bool
 
+	// Copies gives the attention the places whose keys and values it copies. It is
+	// for OwnDomain only.
+	Copies bool
+
 	// Half is the type of the caches with MicrosoftDomain where the model's are of
 	// float32, which its kernels do not take: Float16, also where it is zero, or
 	// BFloat16.
@@ -332,7 +336,7 @@ func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 	if r.options.Metadata {
 		g.Input = append(g.Input, Value(AttentionMetadata, Int32, 3))
 	}
-	if r.options.Domain == OwnDomain {
+	if r.options.Copies {
 		g.Input = append(g.Input, Value(Copies, Int32, -1, 2))
 	}
 	g.Output = append(g.Output, Value(Logits, Float32, -1, int64(max(r.layout.Vocab, 0))))

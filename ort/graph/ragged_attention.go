@@ -172,7 +172,7 @@ func (r *ragging) paged(a *attention) {
 	if r.options.Metadata {
 		in[pagedMetadata] = AttentionMetadata
 	}
-	if own {
+	if r.options.Copies {
 		in[pagedCopies] = Copies
 	}
 	for in[len(in)-1] == "" {

