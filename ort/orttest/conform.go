@@ -44,6 +44,7 @@ func Conform(t *testing.T, s Subject) {
 		{"Verification", Verification},
 		{"Rollbacks", Rollbacks},
 		{"Copies", Copies},
+		{"Branches", Branches},
 		{"ContextFull", ContextFull},
 		{"Cancel", Cancel},
 		{"Company", Company},
@@ -163,6 +164,42 @@ func Copies(t *testing.T, s Subject) {
 	m.feed(1, two, one)
 	if err := m.device.Share(one.device, one.device, 1); err == nil {
 		t.Error("a copy onto itself")
+	}
+}
+
+// Branches feed sequences that begin alike in one pass: what they begin with is fed
+// for the first of them alone.
+func Branches(t *testing.T, s Subject) {
+	m := s.mirror(t, ort.Options{})
+	for _, n := range []int{1, 12, 17} {
+		path, branch := m.sequence(13), m.sequence(14)
+		m.feed(n, path)
+		m.copyTo(branch, path, n)
+		copy(branch.text, path.text[:n+2])
+		got, err := m.device.Forward(context.Background(), []ort.Span{
+			{Slot: path.device, Past: n, Tokens: path.text[n : n+4], Rows: 4},
+			{Slot: branch.device, Past: n + 2, Tokens: branch.text[n+2 : n+5], Rows: 3, From: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = slices.Clone(got) // the next pass overwrites them
+		at := 4 * m.device.Vocab()
+		for _, q := range []struct {
+			*sequence
+			fed, rows int
+			got       []float32
+		}{{path, 4, 4, got[:at]}, {branch, 5, 3, got[at:]}} {
+			want, err := forward(m.reference, q.reference, n, q.text[n:n+q.fed]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.compare(q.sequence, q.rows, q.got, want[(q.fed-q.rows)*m.device.Vocab():])
+			q.past = n + q.fed
+		}
+		m.feed(2, path, branch)
+		m.free(path)
+		m.free(branch)
 	}
 }
 
