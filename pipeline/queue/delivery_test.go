@@ -67,6 +67,23 @@ func TestTheServersClockIsSetBack(t *testing.T) {
 	pending(t, q, "job/run", 1)
 	check(t, take(t, source(t, q), "job/run/ars/1", 2).Ack(t.Context()))
 	pending(t, q, "", 0)
+
+	// A worker has committed the last shard and died before it said so.
+	publish(t, q, true, "job/run/ars/2")
+	take(t, source(t, worker), "job/run/ars/2", 1)
+	check(t, q.Finish(t.Context(), "job/run"))
+	pending(t, q, "", 1)
+	q.mu.Lock()
+	was = q.clocks["job/run"]
+	q.clocks["job/run"] = sighting{was.server.Add(2 * time.Hour), was.ours}
+	q.mu.Unlock()
+	check(t, q.Finish(t.Context(), "job/run"))
+	pending(t, q, "", 0)
+	jobs, err := q.Jobs(t.Context(), "job/run")
+	check(t, err)
+	if len(jobs) != 0 {
+		t.Errorf("the run is still there: %+v", jobs)
+	}
 }
 
 func TestCloseLosesWhatIsNotSettled(t *testing.T) {

@@ -35,6 +35,7 @@ type run struct {
 	ackWait  time.Duration
 	waiting  int           // shards that nobody has
 	inHand   int           // shards that workers have, or had when they died
+	now      time.Time     // by the server's clock
 	idle     time.Duration // since the last delivery or acknowledgement, by the server's clock alone
 }
 
@@ -165,7 +166,7 @@ func (q *Queue) runs(ctx context.Context, scope string) ([]run, error) {
 		if !strings.Contains(of, "/") || scope != "" && of != scope && !strings.HasPrefix(of, scope+"/") {
 			continue
 		}
-		r := run{scope: of, created: info.Created, ackWait: info.Config.AckWait, waiting: int(info.NumPending), inHand: info.NumAckPending}
+		r := run{scope: of, created: info.Created, ackWait: info.Config.AckWait, waiting: int(info.NumPending), inHand: info.NumAckPending, now: info.TimeStamp}
 		r.priority, _ = strconv.Atoi(info.Config.Metadata[metaPriority]) // 0 where there is none
 		last := info.Created
 		for _, s := range []jetstream.SequenceInfo{info.Delivered, info.AckFloor} {
@@ -203,11 +204,18 @@ func (q *Queue) closeRun(ctx context.Context, scope string) error {
 func (q *Queue) Finish(ctx context.Context, scope string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	asked := time.Now()
 	all, err := q.runs(ctx, "")
 	if err != nil {
 		return err
 	}
 	for _, r := range all {
+		if r.scope == scope && r.inHand > 0 && q.setBack(scope, asked, r.now) { // it would stay until the clock has caught up
+			if err := q.Purge(ctx, scope); err != nil {
+				return err
+			}
+			r.waiting, r.inHand = 0, 0
+		}
 		if r.waiting+r.inHand > 0 || r.scope != scope && r.idle < idleRun {
 			continue
 		}
