@@ -31,7 +31,9 @@ check lenient-greedy --temperature 0 --rule lenient:0.5
 pair=ort/convert/testdata/llama
 bin/submit ngram --order 1 --dataset testdata/demo/minieval.parquet --target "$pair" --output "$tmp/own.ngram" >/dev/null
 bin/submit import "$pair" "$tmp/trimmed" --trim-vocab 100:"$tmp/own.ngram" >/dev/null
-check trimmed --target "$pair" --draft "$tmp/trimmed" --template '{{.task_id}}' --temperature 0.9
+trimmed=(--target "$pair" --draft "$tmp/trimmed" --template '{{.task_id}}' --temperature 0.9)
+check trimmed "${trimmed[@]}"
+check trimmed-nested "${trimmed[@]}" --drafter model+lookup
 
 # A verifier that says yes to everything is none.
 printf x >>"$(ls "$tmp"/out/coupled/loops/mode=sps/*.parquet | head -1)"

@@ -142,6 +142,14 @@ func readVocabulary(meta gguf.Metadata, size int) (*vocabulary, error) {
 		if v.unk < 0 {
 			v.unk = slices.Index(v.types, unknownToken)
 		}
+		if v.kind == "llama" {
+			v.tokens = slices.Clone(v.tokens)
+			for id, token := range v.tokens { // converters write such spaces as they are
+				if v.types[id] == userToken {
+					v.tokens[id] = strings.ReplaceAll(token, " ", "▁")
+				}
+			}
+		}
 	default:
 		return nil, fmt.Errorf("vocabularies of the kind %q are not supported; gpt2, llama and t5 are", v.kind)
 	}
