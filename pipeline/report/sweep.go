@@ -65,11 +65,13 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 	s := &Sweep{}
 	times, draftsMS := map[int][]sequenceTime{}, map[int]float64{}
 	var overlap, positions, draftMS, drafted, scoreMS float64
+	search := false
 	for _, job := range jobs {
 		sum, err := Summarize(job)
 		if err != nil {
 			return nil, err
 		}
+		search = search || sum.Beams != nil
 		for _, t := range titles {
 			m := sum.Modes[t.mode]
 			if m == nil || m.CompletionTokens == 0 {
@@ -124,9 +126,13 @@ func NewSweep(jobs []*storage.Job) (*Sweep, error) {
 		for i := range s.Points {
 			p := &s.Points[i]
 			speedup, predicted := first.TokenMS/p.TokenMS, theory.Speedup(s.Alpha, s.C, p.K)
-			p.Speedup, p.Theory = &speedup, &predicted
-			if scoreMS > 0 {
+			if p.Speedup = &speedup; scoreMS > 0 {
 				p.C = draftsMS[p.K] / scoreMS
+			}
+			if search { // theory is about tokens that are drawn
+				continue
+			}
+			if p.Theory = &predicted; scoreMS > 0 {
 				own := theory.Speedup(p.Alpha, p.C, p.K)
 				p.Predicted = &own
 			}
@@ -254,6 +260,14 @@ func (s *Sweep) Charts() []Chart {
 	return []Chart{times, efficiency, loops}
 }
 
+// factorOr shows a factor, or a dash where there is none.
+func factorOr(f *float64) string {
+	if f == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", *f)
+}
+
 // Advice is the recommended lookahead in a sentence.
 func (s *Sweep) Advice() string {
 	text := fmt.Sprintf("Best lookahead: K = %d (95%% interval %d to %d; best in %.0f%% of resamples of the sequences). A loop takes %.2f ms, and for each drafted token %.2f ± %.2f ms more.",
@@ -272,7 +286,7 @@ func (s *Sweep) Table(w io.Writer) error {
 	for _, p := range s.Points {
 		speedup, predicted, best := "-", "-", ""
 		if p.Speedup != nil {
-			speedup, predicted = fmt.Sprintf("%.2fx", *p.Speedup), fmt.Sprintf("%.2fx", *p.Theory)
+			speedup, predicted = fmt.Sprintf("%.2fx", *p.Speedup), factorOr(p.Theory)
 		}
 		if p.K == s.Best {
 			best = "*"

@@ -28,8 +28,8 @@ func SweepTable(w io.Writer, lines []SweepLine) error {
 				continue
 			}
 			speedup, predicted := "-", "-"
-			if p.Speedup != nil && p.Predicted != nil {
-				speedup, predicted = fmt.Sprintf("%.2fx", *p.Speedup), fmt.Sprintf("%.2fx", *p.Predicted)
+			if p.Speedup != nil {
+				speedup, predicted = fmt.Sprintf("%.2fx", *p.Speedup), factorOr(p.Predicted)
 			}
 			fmt.Fprintf(t, "%s\t%d\t%.3f\t%.3f\t%s\t%s\t%.1f\t%.1f\n", name, p.K, p.Alpha, p.C, speedup, predicted, p.Tokens, p.Passes)
 			name = ""
