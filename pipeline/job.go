@@ -55,7 +55,7 @@ type Job struct {
 // Dataset names the rows of a job.
 type Dataset struct {
 	Name         string `json:"name"`             // base name of the file, or of its repository
-	SHA256       string `json:"sha256"`           // of the file
+	SHA256       string `json:"sha256"`           // of the file, or of several as sha256sum prints them
 	Source       string `json:"source,omitempty"` // hf:OWNER/REPO/PATH@COMMIT, where it is of the Hugging Face Hub
 	PromptColumn string `json:"prompt_column"`
 	IDColumn     string `json:"id_column,omitempty"`
