@@ -122,9 +122,9 @@ bench-peers: ort
 bench-real: ort
 	sh bench/real.sh "$(TARGET)" "$(DRAFT)" "$(GGUF_TARGET)" "$(GGUF_DRAFT)"
 
-## bench-trim: SpS with a draft's whole head and with one of N tokens: TARGET=, DRAFT= (a Hugging Face folder or .gguf), DATASET=
+## bench-trim: SpS with a draft's whole head and with one of N tokens: TARGET=, DRAFT= (a Hugging Face folder or .gguf), DATASET=; see bench/trim.sh
 bench-trim: ort
-	sh bench/trim.sh "$(TARGET)" "$(DRAFT)" "$(DATASET)" $(N)
+	TEXT="$(TEXT)" COLUMN="$(COLUMN)" sh bench/trim.sh "$(TARGET)" "$(DRAFT)" "$(DATASET)" $(or $(N),32768) $(or $(ROUNDS),3) $(FLAGS)
 
 ## bench-gpu: a pair on an NVIDIA GPU, ArS and SpS at 1 to 64 sequences; DEVICE=cpu tries it without one; see bench/gpu.sh
 bench-gpu:

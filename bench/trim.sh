@@ -4,7 +4,9 @@
 #   sh bench/trim.sh TARGET DRAFT DATASET [N [ROUNDS [flags of submit]]]
 #
 # DRAFT is a Hugging Face folder or a .gguf file. Which tokens are frequent is
-# counted in what the target writes to the demo's problems, which DATASET is not.
+# counted in TEXT, a dataset of text in its column COLUMN (default: text) that is
+# like what is to be written; without it, in what the target writes to the demo's
+# problems, which is little. Neither should be DATASET.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -ge 3 ] || { echo "usage: sh bench/trim.sh TARGET DRAFT DATASET [N [ROUNDS [flags of submit]]]" >&2; exit 2; }
@@ -15,8 +17,12 @@ shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 submit() { bin/submit "$@" 2>>"$work/log" || { tail -5 "$work/log" >&2; exit 1; }; }
-submit --dataset testdata/demo/minieval.parquet --limit 24 --mode ars --target "$target" --max-new-tokens 256 --lanes auto --out "$work" --job count "$@" >/dev/null
-submit ngram --order 1 --job count --out "$work" --target "$target" --output "$work/table"
+if [ -n "${TEXT:-}" ]; then
+	submit ngram --order 1 --dataset "$TEXT" --column "${COLUMN:-text}" --target "$target" --output "$work/table"
+else
+	submit --dataset testdata/demo/minieval.parquet --limit 24 --mode ars --target "$target" --max-new-tokens 256 --lanes auto --out "$work" --job count "$@" >/dev/null
+	submit ngram --order 1 --job count --out "$work" --target "$target" --output "$work/table"
+fi
 submit import "$draft" "$work/whole"
 submit import "$draft" "$work/trimmed" --trim-vocab "$n:$work/table"
 for round in $(seq "$rounds"); do
