@@ -77,6 +77,93 @@ func TestPerplexity(t *testing.T) {
 	}
 }
 
+// TestPerplexityReference: a model is at no distance from itself, and a smaller
+// one of its family at what the definition gives of its rows of logits.
+func TestPerplexityReference(t *testing.T) {
+	r := &reading{texts: columnTexts{dataset: demo + "minieval.parquet", columns: []string{"prompt", "canonical_solution"}, limit: 2}, reference: demo + "target", asJSON: true}
+	cfg := configs.Config{Lanes: "1", ORT: configs.ORT{Threads: 1, Device: "cpu"}}
+	var out bytes.Buffer
+	if err := r.run(t.Context(), cfg, []string{demo + "target", demo + "draft"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var found []read
+	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 2 || *found[0].Divergence > 1e-12 || *found[0].Same != 1 {
+		t.Fatalf("found %s", out.String())
+	}
+	p, err := openReader(t.Context(), cfg, demo+"target", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	q, err := openReader(t.Context(), cfg, demo+"draft", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.close()
+	var kl, same, n float64
+	for text, err := range r.texts.all(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := p.pair.Tokenizer.Encode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := softmaxes(t, p.pair.Target, tokens), softmaxes(t, q.pair.Target, tokens)
+		for i := range a {
+			topA, topB := 0, 0
+			for x := range a[i] {
+				kl += a[i][x] * (math.Log(a[i][x]) - math.Log(b[i][x]))
+				if a[i][x] > a[i][topA] {
+					topA = x
+				}
+				if b[i][x] > b[i][topB] {
+					topB = x
+				}
+			}
+			if n++; topA == topB {
+				same++
+			}
+		}
+	}
+	if int(n) != found[1].Tokens || math.Abs(*found[1].Divergence-kl/n) > 1e-4*kl/n || math.Abs(*found[1].Same-same/n) > 1e-9 {
+		t.Errorf("divergence %v, same %v of %d tokens; want %v and %v of %v", *found[1].Divergence, *found[1].Same, found[1].Tokens, kl/n, same/n, n)
+	}
+}
+
+// softmaxes is a model's distributions behind each token of a text but the last.
+func softmaxes(t *testing.T, model engine.Decoder, tokens []int32) (all [][]float64) {
+	t.Helper()
+	slot, err := model.Alloc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Free(slot)
+	n := len(tokens) - 1
+	if !model.Reserve(slot, 0, n) {
+		t.Fatal("no room")
+	}
+	logits, err := model.Forward(t.Context(), []engine.Span{{Slot: slot, Tokens: tokens[:n], Rows: n}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for vocab := model.Vocab(); len(logits) > 0; logits = logits[vocab:] {
+		row, mass := make([]float64, vocab), 0.0
+		for i, l := range logits[:vocab] {
+			row[i] = math.Exp(float64(l))
+			mass += row[i]
+		}
+		for i := range row {
+			row[i] /= mass
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
 func TestPerplexityOf(t *testing.T) {
 	p, standard := perplexityOf([]float64{-2 * math.Ln2, -4 * math.Ln2}, []float64{2, 4})
 	if math.Abs(p-2) > 1e-12 || standard > 1e-12 {

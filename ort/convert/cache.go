@@ -16,7 +16,7 @@ import (
 
 // version counts the ways in which this package has made graphs; what an older
 // one made is made again.
-const version = 2
+const version = 3
 
 // CacheDir is the folder of models converted by Cached:
 // <os.UserCacheDir>/draftmill/models.

@@ -162,8 +162,32 @@ func turn(dst, src []byte, rows, cols, stride, width int) {
 }
 
 // blocks writes a weight in blocks: its integers, and behind them the scales and
-// the zero points, which are the next blobs.
+// the zero points, which are the next blobs. Where rounded scales would lose, and
+// the type has room for others, it is quantized again with such.
 func (f *filling) blocks(w *weight, s scheme, kept bool, scaleType element) error {
+	largest, err := f.blocksRounded(w, s, kept, scaleType, s.rounded(scaleType))
+	switch {
+	case err != nil || kept || !tooCoarse(largest):
+		return err
+	case scaleType != float32Type && infinite(largest):
+		return fmt.Errorf("its numbers are too large for scales of 16 bits; take the device cpu")
+	case scaleType != float32Type:
+		return nil
+	}
+	blobs := f.blobs[f.at:][:2]
+	if s.asymmetric {
+		blobs = f.blobs[f.at:][:3]
+	}
+	for _, b := range blobs {
+		f.done(-b.size)
+	}
+	_, err = f.blocksRounded(w, s, kept, scaleType, notRounded)
+	return err
+}
+
+// blocksRounded returns the magnitude of the largest scale, which is infinite where
+// it is beyond what scales are rounded to.
+func (f *filling) blocksRounded(w *weight, s scheme, kept bool, scaleType element, round rounding) (largest float32, err error) {
 	blocks, rowBytes, width := s.blocks(w.cols), s.rowBytes(w.cols), scaleType.width()
 	zeroBytes := 0
 	switch {
@@ -173,10 +197,12 @@ func (f *filling) blocks(w *weight, s scheme, kept bool, scaleType element) erro
 		zeroBytes = s.zeroBytes(w.cols)
 	}
 	run := max(1, chunk/rowBytes)
-	return f.runs(w.rows, run, func() func(from, to int) error {
+	var most atomic.Uint32 // magnitudes of floats are in the order of their bits
+	err = f.runs(w.rows, run, func() func(from, to int) error {
 		x, scales, minima := make([]float32, w.cols), make([]float32, blocks), make([]float32, blocks)
 		q, stored, zeros := make([]byte, run*rowBytes), make([]byte, run*blocks*width), make([]byte, run*zeroBytes)
 		return func(from, to int) error {
+			var here float32
 			for r := from; r < to; r++ {
 				i := r - from
 				z := zeros[i*zeroBytes:][:zeroBytes]
@@ -188,14 +214,18 @@ func (f *filling) blocks(w *weight, s scheme, kept bool, scaleType element) erro
 					}
 				} else {
 					w.read(x, r)
-					s.row(x, q[i*rowBytes:][:rowBytes], scales, z)
+					s.row(x, q[i*rowBytes:][:rowBytes], scales, z, round)
 				}
 				for _, scale := range scales {
-					if math.IsNaN(float64(scale)) || math.IsInf(float64(scale), 0) {
+					if scale != scale {
 						return fmt.Errorf("row %d holds infinite numbers, or none (NaN)", r)
 					}
+					here = max(here, magnitude(scale))
 				}
 				putFloats(stored[i*blocks*width:], scales, scaleType)
+			}
+			for old := most.Load(); math.Float32bits(here) > old && !most.CompareAndSwap(old, math.Float32bits(here)); {
+				old = most.Load()
 			}
 			n := to - from
 			if err := f.write(q[:n*rowBytes], int64(from)*int64(rowBytes)); err != nil {
@@ -207,6 +237,7 @@ func (f *filling) blocks(w *weight, s scheme, kept bool, scaleType element) erro
 			return f.writeBehind(2, zeros[:n*zeroBytes], int64(from)*int64(zeroBytes))
 		}
 	})
+	return math.Float32frombits(most.Load()), err
 }
 
 // keep takes over a row of GGUF blocks: their integers in MatMulNBits' order,

@@ -15,8 +15,9 @@ type Options struct {
 	Block     int    // numbers that share a scale: 32, 64 or 128; 0 for 32
 	Device    string // cpu, cuda or webgpu; empty for cpu
 	Mixed     bool   // int4 with 8 bits for the head and the first and the last layer
-	// Asymmetric gives each block a zero point beside its scale.
-	Asymmetric bool
+	// Asymmetric gives each block a zero point beside its scale; nil where that is
+	// best: int4 on the CPU, whose kernels read no more bytes for it.
+	Asymmetric *bool
 	// Head lists the tokens that the head scores; the others get logits of -Inf,
 	// that is probability zero. It is for drafts (FR-Spec, arXiv 2502.14856):
 	// sampling with one stays lossless, and its head costs less. Ends of sequence
@@ -59,7 +60,7 @@ func DefaultPrecision(device string) string {
 }
 
 func (o Options) plan() (plan, error) {
-	p := plan{precision: o.Precision, scheme: scheme{block: o.Block, asymmetric: o.Asymmetric}, mixed: o.Mixed, head: o.Head}
+	p := plan{precision: o.Precision, scheme: scheme{block: o.Block}, mixed: o.Mixed, head: o.Head}
 	device := o.Device
 	if device == "" {
 		device = "cpu"
@@ -103,6 +104,9 @@ func (o Options) plan() (plan, error) {
 		p.quantized, p.store = true, p.io
 		p.scheme.bits = map[string]int{"int8": 8, "int4": 4}[p.precision]
 		p.keepEight = p.keepEight || p.precision == "int8"
+		if p.scheme.asymmetric = p.precision == "int4" && device == "cpu"; o.Asymmetric != nil {
+			p.scheme.asymmetric = *o.Asymmetric
+		}
 	default:
 		return p, fmt.Errorf("precision %q is not known; fp32, fp16, bf16, int8 and int4 are", o.Precision)
 	}
@@ -163,7 +167,7 @@ func (p plan) schemeOf(w *weight, fine bool) (s scheme, kept bool) {
 	}
 	s = p.scheme
 	if fine && p.mixed {
-		s.bits = 8
+		s.bits, s.asymmetric = 8, false
 	}
 	return s, false
 }

@@ -11,7 +11,8 @@ import "math"
 // ranges around the largest number gives integers; for these the scale with the
 // least squared error is known in closed form, sum(w x q) / sum(w q q), and the
 // range with the least error is taken. Then all numbers are rounded again with
-// that scale, and the scale is fitted to these integers, which can only be better.
+// that scale, the scale is fitted to these integers, which can only be better, it
+// is rounded itself (rounding.go), and the integers are those of the rounded scale.
 //
 // An error counts with the weight w = |x|. What matters is the error of a layer's
 // output, not of its weights: inputs differ much in size, and a trained model has
@@ -44,8 +45,9 @@ const maxBlock = 256
 
 // row quantizes a row; x is padded by zeros to whole blocks in place of what
 // the last block lacks. q, scales and zeros have the sizes above; zeros is not
-// used where the scheme is symmetric.
-func (s scheme) row(x []float32, q []byte, scales []float32, zeros []byte) {
+// used where the scheme is symmetric. Scales are numbers that round leaves as they
+// are; one that is infinite is refused by who asked, and its integers are nothing.
+func (s scheme) row(x []float32, q []byte, scales []float32, zeros []byte, round rounding) {
 	var pad [maxBlock]float32
 	var integers [maxBlock]byte
 	clear(zeros)
@@ -61,14 +63,14 @@ func (s scheme) row(x []float32, q []byte, scales []float32, zeros []byte) {
 		n := integers[:s.block]
 		var zero byte
 		if s.asymmetric {
-			scales[b], zero = s.between(block, n)
+			scales[b], zero = s.between(block, n, round)
 			if s.bits == 4 {
 				zeros[b/2] |= zero << (b % 2 * 4)
 			} else {
 				zeros[b] = zero
 			}
 		} else {
-			scales[b] = s.around(block, n)
+			scales[b] = s.around(block, n, round)
 		}
 		s.pack(q[b*s.block*s.bits/8:], n)
 	}
@@ -102,20 +104,17 @@ func nearest(x, scale float32, low, high int32) int32 {
 var ranges = [4]float32{-8.6, -8.1, -7.7, -7.1}
 
 // around quantizes a block symmetrically.
-func (s scheme) around(x []float32, q []byte) (scale float32) {
+func (s scheme) around(x []float32, q []byte, round rounding) (scale float32) {
 	var largest, size float32
 	for _, v := range x {
-		if a := math.Float32frombits(math.Float32bits(v) &^ (1 << 31)); a > size {
+		if a := magnitude(v); a > size {
 			size, largest = a, v
 		}
 	}
 	half := int32(1) << (s.bits - 1)
 	inverse := 1 / largest
 	if size == 0 || math.IsInf(float64(inverse), 0) { // zeros, or as good as
-		for i := range q {
-			q[i] = byte(half)
-		}
-		return 0
+		return s.settle(x, 0, half, q)
 	}
 	unit := inverse
 	if s.bits == 8 {
@@ -123,21 +122,18 @@ func (s scheme) around(x []float32, q []byte) (scale float32) {
 	} else {
 		inverse = 1 / bestRange(x, inverse)
 	}
-	var sum, squares float32
-	for i, v := range x {
-		n := nearest(v, inverse, -half, half-1)
-		q[i] = byte(n + half)
-		w := weigh(v, unit)
-		sum += float32(float32(w*v) * float32(n))
-		squares += float32(w * float32(n*n))
-	}
-	return sum / squares
+	fitted, _ := s.fit(x, unit, inverse, half)
+	return s.settle(x, round(fitted), half, q)
 }
+
+func magnitude(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+
+func infinite(x float32) bool { return math.IsInf(float64(x), 0) }
 
 // weigh is how much an error of a number counts. unit makes it one for the
 // largest number of the block, so that nothing leaves the range of float32.
 func weigh(x, unit float32) float32 {
-	return math.Float32frombits(math.Float32bits(float32(x*unit)) &^ (1 << 31))
+	return magnitude(float32(x * unit))
 }
 
 // bestRange is the best of the scales that ranges lead to. inverse is that of the
@@ -172,15 +168,14 @@ func bestRange(x []float32, inverse float32) float32 {
 var widths = [4]float32{1, 0.94, 0.88, 0.82}
 
 // between quantizes a block with a zero point.
-func (s scheme) between(x []float32, q []byte) (scale float32, zero byte) {
+func (s scheme) between(x []float32, q []byte, round rounding) (scale float32, zero byte) {
 	var low, high float32 // zero is always among what can be stored
 	for _, v := range x {
 		low, high = min(low, v), max(high, v)
 	}
 	top := int32(1)<<s.bits - 1
-	if width := high - low; width == 0 || math.IsInf(float64(float32(top)/width), 0) {
-		clear(q)
-		return 0, 0
+	if width := high - low; width == 0 || infinite(float32(top)/width) {
+		return s.settle(x, 0, 0, q), 0
 	}
 	unit := 1 / max(high, -low)
 	tried := widths[:]
@@ -191,35 +186,46 @@ func (s scheme) between(x []float32, q []byte) (scale float32, zero byte) {
 	for _, part := range tried {
 		inverse := float32(top) / ((high - low) * part)
 		z := nearest(-low*part, inverse, 0, top)
-		fit, gain := s.fit(x, unit, inverse, z, nil)
+		fit, gain := s.fit(x, unit, inverse, z)
 		if gain > best {
 			scale, zero, best = fit, byte(z), gain
 		}
 	}
-	if math.IsInf(float64(scale), 0) {
-		return scale, zero // refused by who asked
-	}
-	scale, _ = s.fit(x, unit, 1/scale, int32(zero), q)
-	return scale, zero
+	scale, _ = s.fit(x, unit, 1/scale, int32(zero))
+	return s.settle(x, round(scale), int32(zero), q), zero
 }
 
-// fit rounds a block with a zero point; gain is what the squared error is less
-// than that of zeros.
-func (s scheme) fit(x []float32, unit, inverse float32, zero int32, q []byte) (scale, gain float32) {
+// fit rounds a block with a zero point; scale is the best for these integers, and
+// gain is what the squared error is less than that of zeros.
+func (s scheme) fit(x []float32, unit, inverse float32, zero int32) (scale, gain float32) {
 	top := int32(1)<<s.bits - 1
 	var sum, squares float32
-	for i, v := range x {
+	for _, v := range x {
 		n := nearest(v, inverse, -zero, top-zero)
 		w := weigh(v, unit)
 		sum += float32(float32(w*v) * float32(n))
 		squares += float32(w * float32(n*n))
-		if q != nil {
-			q[i] = byte(n + zero)
-		}
 	}
 	if squares == 0 {
 		return 0, 0
 	}
 	scale = sum / squares
 	return scale, scale * sum
+}
+
+// settle rounds a block with its final scale and zero point. It returns the scale,
+// zero where that is nearly what it was.
+func (s scheme) settle(x []float32, scale float32, zero int32, q []byte) float32 {
+	inverse := 1 / scale
+	if infinite(inverse) || infinite(scale) {
+		inverse = 0
+		if !infinite(scale) {
+			scale = 0
+		}
+	}
+	top := int32(1)<<s.bits - 1
+	for i, v := range x {
+		q[i] = byte(nearest(v, inverse, -zero, top-zero) + zero)
+	}
+	return scale
 }

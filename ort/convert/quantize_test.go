@@ -3,6 +3,9 @@ package convert
 import (
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/draftmill/draftmill/ort/convert/gguf"
@@ -30,9 +33,9 @@ func (s scheme) decode(q []byte, scales []float32, zeros []byte, cols int) []flo
 }
 
 // roundTrip quantizes a row and decodes it.
-func (s scheme) roundTrip(x []float32) []float32 {
+func (s scheme) roundTrip(x []float32, round rounding) []float32 {
 	q, scales, zeros := make([]byte, s.rowBytes(len(x))), make([]float32, s.blocks(len(x))), make([]byte, s.zeroBytes(len(x)))
-	s.row(x, q, scales, zeros)
+	s.row(x, q, scales, zeros, round)
 	return s.decode(q, scales, zeros, len(x))
 }
 
@@ -91,16 +94,17 @@ func TestSearchBeatsAbsoluteMaximum(t *testing.T) {
 		{"Laplace", laplace, 32, 0.86, 0.965}, {"Laplace", laplace, 128, 0.86, 0.965},
 	} {
 		x := randoms(1<<16, c.draw)
-		got := weighted(x, scheme{bits: 4, block: c.block}.roundTrip(x))
+		four, zeros, eights := scheme{bits: 4, block: c.block}, scheme{bits: 4, block: c.block, asymmetric: true}, scheme{bits: 8, block: c.block}
+		got := weighted(x, four.roundTrip(x, four.rounded(float32Type)))
 		a, b := math.Sqrt(got/weighted(x, plain(x, c.block, false))), math.Sqrt(got/weighted(x, plain(x, c.block, true)))
 		t.Logf("%s, blocks of %d: %.3f of absolute maximum, %.3f of maximum / -8", c.name, c.block, a, b)
 		if a > c.ofMaximum || b > c.ofSigned {
 			t.Errorf("%s, blocks of %d: %.3f and %.3f, want %.2f and %.2f", c.name, c.block, a, b, c.ofMaximum, c.ofSigned)
 		}
-		if zero := weighted(x, scheme{bits: 4, block: c.block, asymmetric: true}.roundTrip(x)); zero > got {
+		if zero := weighted(x, zeros.roundTrip(x, zeros.rounded(float32Type))); zero > got {
 			t.Errorf("%s, blocks of %d: zero points make it worse: %g, %g", c.name, c.block, zero, got)
 		}
-		if eight := weighted(x, scheme{bits: 8, block: c.block}.roundTrip(x)); eight > got/150 {
+		if eight := weighted(x, eights.roundTrip(x, eights.rounded(float32Type))); eight > got/150 {
 			t.Errorf("%s, blocks of %d: 8 bits err by %g, 4 by %g", c.name, c.block, eight, got)
 		}
 	}
@@ -122,7 +126,7 @@ func TestQuantizeEdges(t *testing.T) {
 			{"huge", []float32{1e30, -1e30, 5e29}, 0.1},
 			{"all alike", []float32{2, 2, 2, 2, 2}, 1e-6},
 		} {
-			y := s.roundTrip(c.x)
+			y := s.roundTrip(c.x, notRounded)
 			largest := 0.0
 			for _, v := range c.x {
 				largest = max(largest, math.Abs(float64(v)))
@@ -138,11 +142,149 @@ func TestQuantizeEdges(t *testing.T) {
 	for i := range exact {
 		exact[i] = float32(i%16-8) * 0.25
 	}
-	for i, y := range (scheme{4, 32, false}).roundTrip(exact) {
+	for i, y := range (scheme{4, 32, false}).roundTrip(exact, roundHalf) {
 		if y != exact[i] {
 			t.Fatalf("number %d is %g, want %g", i, y, exact[i])
 		}
 	}
+}
+
+// TestRounding: scales are numbers of the few bits that are stored, nearest, and
+// the integers are those of the rounded scale.
+func TestRounding(t *testing.T) {
+	for _, c := range []struct {
+		x, half, short float32
+	}{
+		{1 + 1.0/2048 + 1.0/(1<<20), 1 + 1.0/1024, 1}, {-1.0 / 3, -0.33325195, -0.33398438}, {3.0 / 256, 3.0 / 256, 3.0 / 256}, {1 + 3.0/256, 1 + 3.0/256, 1 + 1.0/64},
+		{1.0 / (1 << 24), 1.0 / (1 << 24), 0}, {5.0 / (1 << 22), 5.0 / (1 << 22), 1.0 / (1 << 20)}, {65519, 65504, float32(math.Inf(1))}, {65240, 65248, 65280}, {1e6, float32(math.Inf(1)), float32(math.Inf(1))}, {0, 0, 0},
+	} {
+		if h, s := roundHalf(c.x), roundShort(c.x); h != c.half || s != c.short {
+			t.Errorf("%g: %g and %g, want %g and %g", c.x, h, s, c.half, c.short)
+		}
+	}
+	for _, s := range []scheme{{4, 32, false}, {4, 32, true}, {8, 32, false}, {8, 32, true}} {
+		x := randoms(1<<12, normal)
+		q, scales, zeros := make([]byte, s.rowBytes(len(x))), make([]float32, s.blocks(len(x))), make([]byte, s.zeroBytes(len(x)))
+		round := s.rounded(float32Type)
+		s.row(x, q, scales, zeros, round)
+		y := s.decode(q, scales, zeros, len(x))
+		inner := 0
+		for i := range x {
+			scale := scales[i/s.block]
+			if round(scale) != scale || scale == 0 {
+				t.Fatalf("%+v: the scale %g is not rounded", s, scale)
+			}
+			if math.Abs(float64(y[i]-x[i])) <= 0.5001*math.Abs(float64(scale)) {
+				inner++
+			}
+		}
+		if inner < len(x)*93/100 { // the others are cut off
+			t.Errorf("%+v: %d of %d numbers are rounded to the nearest", s, inner, len(x))
+		}
+	}
+}
+
+// TestCoarseScales: what float16 cannot hold keeps float32; a few tiny blocks among
+// others do not make a matrix keep it.
+func TestCoarseScales(t *testing.T) {
+	const rows, cols = 8, 64
+	for _, c := range []struct {
+		name    string
+		size    func(row int) float32 // of a row's numbers
+		rounded bool
+	}{
+		{"ordinary", func(int) float32 { return 0.05 }, true},
+		{"one dead row", func(r int) float32 { return []float32{1e-20, 0.05}[min(r, 1)] }, true},
+		{"one small row", func(r int) float32 { return []float32{1e-6, 0.05}[min(r, 1)] }, true},
+		{"small", func(int) float32 { return 1e-5 }, false},
+		{"tiny", func(int) float32 { return 1e-20 }, false},
+		{"large", func(int) float32 { return 1e7 }, false},
+		{"one large row", func(r int) float32 { return []float32{1e7, 0.05}[min(r, 1)] }, false},
+		{"zeros", func(int) float32 { return 0 }, true},
+	} {
+		for _, s := range []scheme{{4, 32, false}, {4, 32, true}, {8, 32, false}} {
+			x := randoms(rows*cols, normal)
+			for i := range x {
+				x[i] *= c.size(i / cols)
+			}
+			q, scales, zeros := fillBlocks(t, x, rows, cols, s, float32Type)
+			round, all := s.rounded(float32Type), true
+			for _, scale := range scales {
+				all = all && round(scale) == scale
+			}
+			if all != c.rounded {
+				t.Errorf("%s, %+v: rounded %v", c.name, s, all)
+			}
+			for r := range rows {
+				row := x[r*cols:][:cols]
+				y := s.decode(q[r*s.rowBytes(cols):], scales[r*s.blocks(cols):], zeros[min(len(zeros), r*s.zeroBytes(cols)):], cols)
+				for i := range row {
+					allowed := 0.2 * 3 * float64(c.size(r)) // a step and more of 4 bits
+					if c.rounded {
+						allowed += 1.0 / (1 << 18)
+					}
+					if off := math.Abs(float64(y[i]) - float64(row[i])); !(off <= allowed) {
+						t.Fatalf("%s, %+v: number %d of row %d is %g, want %g", c.name, s, i, r, y[i], row[i])
+					}
+				}
+			}
+		}
+	}
+	huge := make([]float32, 64)
+	huge[3] = 1e7
+	if err := tryFillBlocks(t, huge, 1, 64, scheme{4, 32, false}, float16Type, nil); err == nil {
+		t.Error("numbers too large for scales of float16 are no error")
+	}
+	huge[5] = float32(math.NaN())
+	if err := tryFillBlocks(t, huge, 1, 64, scheme{4, 32, false}, float32Type, nil); err == nil {
+		t.Error("NaN is no error")
+	}
+}
+
+// fillBlocks quantizes a matrix as an import does.
+func fillBlocks(t *testing.T, x []float32, rows, cols int, s scheme, scaleType element) (q []byte, scales []float32, zeros []byte) {
+	t.Helper()
+	var data [3][]byte
+	if err := tryFillBlocks(t, x, rows, cols, s, scaleType, &data); err != nil {
+		t.Fatal(err)
+	}
+	scales = make([]float32, rows*s.blocks(cols))
+	tensor.F32.Decode(scales, data[1])
+	return data[0], scales, data[2]
+}
+
+func tryFillBlocks(t *testing.T, x []float32, rows, cols int, s scheme, scaleType element, data *[3][]byte) error {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	m := matrix(&tensor.Tensor{Name: "w", Format: tensor.F32, Shape: []int{rows, cols}, Data: floatBytes(x, float32Type)})
+	sizes := []int{rows * s.rowBytes(cols), rows * s.blocks(cols) * scaleType.width()}
+	if s.asymmetric {
+		sizes = append(sizes, rows*s.zeroBytes(cols))
+	}
+	f, done, want := &filling{ctx: t.Context(), file: file}, int64(0), int64(0)
+	for _, size := range sizes {
+		f.blobs = append(f.blobs, blob{offset: want, size: int64(size)})
+		want += int64(size)
+	}
+	var mu sync.Mutex
+	f.done = func(n int64) { mu.Lock(); done += n; mu.Unlock() }
+	if err := f.blocks(m, s, false, scaleType); err != nil {
+		return err
+	}
+	if done != want {
+		t.Errorf("%d bytes are said to be written, want %d", done, want)
+	}
+	for i, size := range sizes {
+		data[i] = make([]byte, size)
+		if _, err := file.ReadAt(data[i], f.blobs[i].offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nil
 }
 
 // TestKeep: integers and scales of GGUF give the very numbers that they give
@@ -252,7 +394,7 @@ func BenchmarkQuantize(b *testing.B) {
 			q, scales, zeros := make([]byte, c.s.rowBytes(len(x))), make([]float32, c.s.blocks(len(x))), make([]byte, c.s.zeroBytes(len(x)))
 			b.SetBytes(int64(4 * len(x)))
 			for b.Loop() {
-				c.s.row(x, q, scales, zeros)
+				c.s.row(x, q, scales, zeros, c.s.rounded(float32Type))
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 func TestTrimmedHead(t *testing.T) {
 	for name, o := range map[string]convert.Options{
 		"llama": {Precision: "fp32"}, "qwen2": {}, "gemma2": {Precision: "fp16"}, "qwen3": {Precision: "int8"},
-		"gpt2": {Block: 64}, "gguf/llama-q4_0.gguf": {}, "gguf/llama-q4_1.gguf": {}, "gguf/qwen3.gguf": {Precision: "fp32"}, "phi3": {Asymmetric: true},
+		"gpt2": {Block: 64}, "gguf/llama-q4_0.gguf": {}, "gguf/llama-q4_1.gguf": {}, "gguf/qwen3.gguf": {Precision: "fp32"}, "phi3": {Asymmetric: new(false)},
 	} {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			src := filepath.Join("testdata", name)

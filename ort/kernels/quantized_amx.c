@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,amx-tile,amx-int8")))
+#include "quantized_scales512.inc"
 
 enum {
   // Units of weights that are unpacked at a time: 8 KB, which stay in the innermost
@@ -40,9 +41,12 @@ static TARGET void unpack(const dm_qmatrix *w, const uint8_t *data, size_t from,
   const uint8_t *units = data + from * each * (size_t)w->bits * 64;
   for (size_t b = from; b < to; b++) {
     __m512i zero = _mm512_set1_epi8(w->bits == 4 ? 8 : (char)128);
-    if (w->bits == 4 && w->zeros)
-      zero = _mm512_mullo_epi32(_mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(data + w->zeros + b * QLANES))),
-                                _mm512_set1_epi32(0x01010101));
+    if (w->bits == 4 && (w->kind == QJOINED || w->zeros)) {
+      __m512i z = w->kind == QJOINED
+                      ? joined_zeros(data + w->scales, b)
+                      : _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(data + w->zeros + b * QLANES)));
+      zero = _mm512_mullo_epi32(z, _mm512_set1_epi32(0x01010101));
+    }
     for (size_t u = 0; u < each; u++, out += UNIT, units += w->bits * 64)
       for (size_t j = 0; j < 4; j++) {
         __m512i w0, w1;
@@ -97,8 +101,7 @@ panel(const size_t R, const dm_qmatrix *w, const uint8_t *data, const int8_t *we
     }
     if (i < from + LATE) continue;
     size_t b = i - LATE;
-    __m512 scale = w->half ? _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(scales + b * QLANES * 2)))
-                           : _mm512_load_ps(scales + b * QLANES * 4);
+    __m512 scale = scales_of(scales, w->kind, b);
     __m512i z = _mm512_setzero_si512();
     if (zeros) { // as 16 bits below zeros
       z = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(zeros + b * QLANES)));

@@ -28,14 +28,14 @@ type network struct {
 // qwen has the shapes of Qwen2.5-Coder-1.5B. The weights are the same random ones in
 // every layer, in memory of their own, so that caches are of no more help than in
 // the model.
-func qwen(b *testing.B, bits, block int, t kernels.Threads) *network {
+func qwen(b *testing.B, bits, block int, zeros bool, scales scales, t kernels.Threads) *network {
 	n := &network{hidden: 1536, inner: 8960, kv: 256, vocab: 151936}
 	r := rand.New(rand.NewPCG(1, 2))
 	sources := map[[2]int]kernels.Source{}
 	pack := func(columns, k int) *kernels.Matrix {
 		s, ok := sources[[2]int{columns, k}]
 		if !ok {
-			s = shape{columns, k, bits, block, false, false}.source(r)
+			s = shape{columns, k, bits, block, zeros, scales}.source(r)
 			sources[[2]int{columns, k}] = s
 		}
 		start := time.Now()
@@ -92,10 +92,14 @@ func median(d []time.Duration) time.Duration {
 // BenchmarkQuantized measures a pass over all matrices of a 1.5B decoder by rows,
 // beside the time that reading as much memory takes, all in turn in one run.
 func BenchmarkQuantized(b *testing.B) {
-	for _, c := range []struct{ bits, block int }{{4, 32}, {4, 128}, {8, 32}} {
-		b.Run(fmt.Sprintf("bits=%d/block=%d", c.bits, c.block), func(b *testing.B) {
+	for _, c := range []struct {
+		bits, block int
+		zeros       bool
+		scales      scales
+	}{{4, 32, false, halves}, {4, 32, true, short}, {4, 128, false, halves}, {8, 32, false, halves}} {
+		b.Run(fmt.Sprintf("bits=%d/block=%d/zeros=%t", c.bits, c.block, c.zeros), func(b *testing.B) {
 			t := threads(b, runtime.NumCPU())
-			n := qwen(b, c.bits, c.block, t)
+			n := qwen(b, c.bits, c.block, c.zeros, c.scales, t)
 			r := rand.New(rand.NewPCG(3, 4))
 			plenty := make([]uint64, n.bytes/8)
 			for i := range plenty {

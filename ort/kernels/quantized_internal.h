@@ -17,16 +17,26 @@ enum {
 //   - units of 32 k: 4 bits: 4 vectors of 64 bytes; byte 4n + i of vector j holds
 //     k = 8j + i of column n in its low half and k = 8j + 4 + i in its high half.
 //     8 bits: 8 vectors; byte 4n + i of vector j holds k = 4j + i of column n.
-//   - scales, [blocks][16], float32, or float16 where that loses nothing
-//   - zero points, [blocks][16] bytes, where the source has them
+//   - scales, [blocks][16]: float32, float16 where that loses nothing, or where zero
+//     points of 4 bits leave room, 16 bits that hold both: see QJOINED
+//   - zero points, [blocks][16] bytes, where the source has them and scales do not
+//     hold them
 // each part and each group at a multiple of 64 bytes. Columns beyond n are zeros.
+typedef enum {
+  QFLOAT, // float32
+  QHALF,  // float16
+  // A float16 that is not negative and has the last three bits of its mantissa clear,
+  // without these and its sign: 12 bits. Above them is the zero point, 4 bits. So zero
+  // points take no memory, and reading memory is what a product of few rows waits for.
+  QJOINED
+} qscales;
 struct dm_qmatrix {
   size_t n, k;
   int bits, block;
-  int half;           // scales are float16
+  qscales kind;
   size_t blocks;      // of a column
   size_t groups;      // of columns
-  size_t scales, zeros; // where they begin in a group; zeros = 0: none
+  size_t scales, zeros; // where they begin in a group; zeros = 0: none of their own
   size_t stride;      // bytes of a group
   size_t bytes;       // of data
   uint8_t *data;
@@ -99,7 +109,19 @@ static inline float qhalf(uint16_t h) { // float16 to float32
 static inline float qscale(const dm_qmatrix *w, size_t group, size_t block, size_t lane) {
   const uint8_t *s = w->data + group * w->stride + w->scales;
   size_t i = block * QLANES + lane;
-  return w->half ? qhalf(((const uint16_t *)s)[i]) : ((const float *)s)[i];
+  switch (w->kind) {
+  case QJOINED: return qhalf((uint16_t)(((const uint16_t *)s)[i] << 3 & 0x7fff));
+  case QHALF: return qhalf(((const uint16_t *)s)[i]);
+  default: return ((const float *)s)[i];
+  }
+}
+
+static inline int32_t qzero(const dm_qmatrix *w, size_t group, size_t block, size_t lane) {
+  const uint8_t *data = w->data + group * w->stride;
+  size_t i = block * QLANES + lane;
+  if (w->kind == QJOINED) return ((const uint16_t *)(data + w->scales))[i] >> 12;
+  if (w->zeros) return data[w->zeros + i];
+  return w->bits == 4 ? 8 : 128;
 }
 
 #endif

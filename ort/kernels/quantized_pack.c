@@ -33,13 +33,21 @@ static int to_half(float f, uint16_t *h) {
   return 1;
 }
 
-// Whether all scales of a float32 source are float16 numbers.
-static int all_half(const dm_qsource *s, size_t blocks) {
-  const float *scales = s->scales;
-  uint16_t h;
-  for (size_t i = 0; i < s->n * blocks; i++)
-    if (!to_half(scales[i], &h)) return 0;
-  return 1;
+// Scale i of a source as float16; whether it is one.
+static inline int half_scale(const dm_qsource *s, size_t i, uint16_t *h) {
+  if (s->half) return *h = ((const uint16_t *)s->scales)[i], 1;
+  return to_half(((const float *)s->scales)[i], h);
+}
+
+// The smallest form that holds all scales of a source.
+static qscales kind_of(const dm_qsource *s, size_t blocks) {
+  qscales kind = s->zero_points != NULL && s->bits == 4 ? QJOINED : QHALF;
+  for (size_t i = 0; i < s->n * blocks; i++) {
+    uint16_t h;
+    if (!half_scale(s, i, &h)) return QFLOAT;
+    if (h & 0x8007) kind = QHALF;
+  }
+  return kind;
 }
 
 // Of eight nibbles k0..k7 in the source's order makes k0 k4 k1 k5 k2 k6 k3 k7: byte i
@@ -88,17 +96,20 @@ static void pack_group(const dm_qsource *s, const dm_qmatrix *w, size_t group) {
     int in = column < s->n;
     for (size_t b = 0; b < w->blocks; b++) {
       size_t at = b * QLANES + lane, i = column * w->blocks + b;
-      if (!w->half) {
-        ((float *)(to + w->scales))[at] = !in ? 0 : ((const float *)s->scales)[i];
-      } else {
-        uint16_t h = 0;
-        if (in && s->half) h = ((const uint16_t *)s->scales)[i];
-        else if (in) to_half(((const float *)s->scales)[i], &h);
-        ((uint16_t *)(to + w->scales))[at] = h;
+      uint8_t zero = 0;
+      if (in && s->zero_points != NULL) {
+        const uint8_t *z = s->zero_points + column * zero_bytes;
+        zero = w->bits == 8 ? z[b] : z[b / 2] >> b % 2 * 4 & 15;
       }
-      if (w->zeros == 0) continue;
-      const uint8_t *z = s->zero_points + column * zero_bytes;
-      zeros[at] = !in ? 0 : w->bits == 8 ? z[b] : z[b / 2] >> b % 2 * 4 & 15;
+      if (w->zeros) zeros[at] = zero;
+      if (w->kind == QFLOAT) {
+        ((float *)(to + w->scales))[at] = !in ? 0 : ((const float *)s->scales)[i];
+        continue;
+      }
+      uint16_t h = 0;
+      if (in) half_scale(s, i, &h);
+      if (w->kind == QJOINED) h = (uint16_t)(h >> 3 | zero << 12);
+      ((uint16_t *)(to + w->scales))[at] = h;
     }
   }
 }
@@ -117,10 +128,10 @@ dm_qmatrix *dm_qpack(const dm_qsource *s, const dm_parallel *threads) {
   w->n = s->n, w->k = s->k, w->bits = s->bits, w->block = s->block;
   w->blocks = (s->k + (size_t)s->block - 1) / (size_t)s->block;
   w->groups = (s->n + QLANES - 1) / QLANES;
-  w->half = s->half || all_half(s, w->blocks);
+  w->kind = kind_of(s, w->blocks);
   w->scales = w->blocks * (size_t)w->block * QLANES * (size_t)w->bits / 8;
-  w->stride = w->scales + up64(w->blocks * QLANES * (w->half ? 2 : 4));
-  if (s->zero_points != NULL) {
+  w->stride = w->scales + up64(w->blocks * QLANES * (w->kind == QFLOAT ? 4 : 2));
+  if (s->zero_points != NULL && w->kind != QJOINED) {
     w->zeros = w->stride;
     w->stride += up64(w->blocks * QLANES);
   }

@@ -22,7 +22,7 @@ static void multiply(const dm_qmatrix *w, size_t group, int more, const qrows *x
       int32_t column[256];
       for (size_t k = 0; k < (size_t)w->block; k++)
         column[k] = weight(w, data + (b * units + k / QUNIT) * bytes, k % QUNIT, lane);
-      int32_t zero = w->zeros ? data[w->zeros + b * QLANES + lane] : w->bits == 4 ? 8 : 128;
+      int32_t zero = qzero(w, group, b, lane);
       for (size_t r = 0; r < rows; r++) {
         size_t height = qpanel(x, first + r);
         const int8_t *a = qvalues(x, first + r) + b * units * height * QUNIT;

@@ -4,40 +4,52 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/draftmill/draftmill/ort/convert/tensor"
 	"github.com/draftmill/draftmill/ort/kernels"
 )
 
 // shape is a class of matrices.
 type shape struct {
 	n, k, bits, block int
-	zeros, half       bool
+	zeros             bool
+	scales            scales
 }
+
+// scales are the numbers that a matrix's scales are made of.
+type scales int
+
+const (
+	wide   scales = iota // float32
+	halves               // float16
+	short                // float16, positive, the last three bits clear
+)
 
 func (s shape) String() string {
 	name := fmt.Sprintf("%dx%d/bits%d/block%d", s.n, s.k, s.bits, s.block)
 	if s.zeros {
 		name += "/zeros"
 	}
-	if s.half {
-		name += "/half"
-	}
+	name += [...]string{"", "/halves", "/short"}[s.scales]
 	return name
 }
 
 // shapes are: columns not a multiple of 16, one block, a padded last block, every
-// block and width, with and without zero points.
+// block and width, with and without zero points, and every form of scales.
 func shapes() []shape {
 	all := []shape{
-		{1, 32, 4, 32, false, false}, {15, 96, 4, 32, true, false}, {16, 64, 4, 32, false, true},
-		{17, 1536, 4, 32, false, false}, {257, 160, 4, 32, true, false}, {40, 33, 4, 32, true, false},
-		{33, 31, 8, 32, false, false}, {19, 200, 4, 128, true, true}, {70, 1000, 8, 256, true, false},
+		{1, 32, 4, 32, false, wide}, {15, 96, 4, 32, true, wide}, {16, 64, 4, 32, false, halves},
+		{17, 1536, 4, 32, false, wide}, {257, 160, 4, 32, true, wide}, {40, 33, 4, 32, true, wide},
+		{33, 31, 8, 32, false, wide}, {19, 200, 4, 128, true, halves}, {70, 1000, 8, 256, true, wide},
 	}
 	for _, bits := range []int{4, 8} {
 		for _, block := range []int{32, 64, 128, 256} {
 			for _, zeros := range []bool{false, true} {
-				all = append(all, shape{37, 3 * block, bits, block, zeros, false})
+				for _, scales := range []scales{wide, halves, short} {
+					all = append(all, shape{37, 3 * block, bits, block, zeros, scales})
+				}
 			}
 		}
 	}
@@ -54,8 +66,11 @@ func (s shape) source(r *rand.Rand) kernels.Source {
 	}
 	for i := range src.Scales {
 		src.Scales[i] = float32(r.NormFloat64()) * 0.02
-		if s.half {
+		switch s.scales {
+		case halves:
 			src.Scales[i] = float32(r.IntN(2047)-1023) / (1 << 16)
+		case short: // from subnormal numbers to 8
+			src.Scales[i] = float32(math.Ldexp(float64(r.IntN(256)), r.IntN(17)-21))
 		}
 	}
 	if s.zeros {
@@ -181,7 +196,7 @@ func TestQuantizedRowsAreTheSameInAnyCompany(t *testing.T) {
 	for _, s := range shapes() {
 		src := s.source(r)
 		w := pack(t, src, two)
-		other := pack(t, shape{53, s.k, 4, s.block, false, false}.source(r), kernels.Threads{})
+		other := pack(t, shape{53, s.k, 4, s.block, false, wide}.source(r), kernels.Threads{})
 		x := activations(r, most, s.k)
 		if err := kernels.Use(kernels.Portable); err != nil {
 			t.Fatal(err)
@@ -222,7 +237,7 @@ func TestQuantizedGatedProduct(t *testing.T) {
 		},
 	}
 	r := rand.New(rand.NewPCG(5, 6))
-	s := shape{85, 192, 4, 32, true, false}
+	s := shape{85, 192, 4, 32, true, wide}
 	gate, up := pack(t, s.source(r), two), pack(t, s.source(r), two)
 	const most = 40
 	x := activations(r, most, s.k)
@@ -259,7 +274,7 @@ func TestQuantizedExtremes(t *testing.T) {
 	onLevels(t, func(t *testing.T) {
 		for _, bits := range []int{4, 8} {
 			for _, zeros := range []bool{false, true} {
-				s := shape{35, 512, bits, 128, zeros, false}
+				s := shape{35, 512, bits, 128, zeros, short}
 				r := rand.New(rand.NewPCG(7, 8))
 				src := s.source(r)
 				// The largest sums: all weights at the far end, zero points at the other.
@@ -304,8 +319,42 @@ func TestQuantizedExtremes(t *testing.T) {
 	})
 }
 
+// A block of 16 columns takes 32 bytes of scales where they are float16, and zero
+// points of 4 bits none beside them where there is room. Float16 in the source packs
+// to the same.
+func TestPackedSizes(t *testing.T) {
+	const columns, blocks = 64, 16
+	for _, c := range []struct {
+		zeros  bool
+		scales scales
+		want   int // bytes of a column's block
+	}{{false, wide, 20}, {false, halves, 18}, {false, short, 18}, {true, wide, 21}, {true, halves, 19}, {true, short, 18}} {
+		src := shape{columns, blocks * 32, 4, 32, c.zeros, c.scales}.source(rand.New(rand.NewPCG(9, 10)))
+		if got := pack(t, src, kernels.Threads{}).Bytes(); got != columns*blocks*c.want {
+			t.Errorf("%+v: %d bytes, want %d", c, got, columns*blocks*c.want)
+		}
+		if c.scales == wide {
+			continue
+		}
+		half := src
+		half.Scales, half.HalfScales = nil, make([]uint16, len(src.Scales))
+		for i, scale := range src.Scales {
+			half.HalfScales[i] = tensor.ToHalf(scale)
+		}
+		x, rows := activations(rand.New(rand.NewPCG(11, 12)), 3, src.K), 3
+		var ys [2][]float32
+		for i, src := range []kernels.Source{src, half} {
+			ys[i] = make([]float32, rows*columns)
+			kernels.MatMul([]kernels.Product{{W: pack(t, src, kernels.Threads{}), Y: ys[i]}}, x, rows, kernels.Threads{})
+		}
+		if !slices.Equal(ys[0], ys[1]) {
+			t.Errorf("%+v: the same scales in float16 make another product", c)
+		}
+	}
+}
+
 func TestPackRefuses(t *testing.T) {
-	for _, s := range []shape{{8, 64, 2, 32, false, false}, {8, 64, 4, 16, false, false}, {0, 64, 4, 32, false, false}, {8, 0, 4, 32, false, false}} {
+	for _, s := range []shape{{8, 64, 2, 32, false, wide}, {8, 64, 4, 16, false, wide}, {0, 64, 4, 32, false, wide}, {8, 0, 4, 32, false, wide}} {
 		if m, err := kernels.Pack(s.source(rand.New(rand.NewPCG(1, 1))), kernels.Threads{}); err == nil {
 			m.Free()
 			t.Errorf("%v was packed", s)
@@ -313,9 +362,9 @@ func TestPackRefuses(t *testing.T) {
 			t.Log(err)
 		}
 	}
-	short := shape{8, 64, 4, 32, false, false}.source(rand.New(rand.NewPCG(1, 1)))
-	short.Scales = short.Scales[1:]
-	if _, err := kernels.Pack(short, kernels.Threads{}); err == nil {
+	few := shape{8, 64, 4, 32, false, wide}.source(rand.New(rand.NewPCG(1, 1)))
+	few.Scales = few.Scales[1:]
+	if _, err := kernels.Pack(few, kernels.Threads{}); err == nil {
 		t.Error("a matrix with too few scales was packed")
 	}
 }
