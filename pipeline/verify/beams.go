@@ -87,8 +87,7 @@ func (s *sequence) beamLoop(file string, l *storage.Loop) error {
 	fail := func(format string, args ...any) error {
 		return &Failure{File: file, Row: l.Row, RowID: l.RowID, Sample: l.Sample, Loop: l.Loop, What: fmt.Sprintf(format, args...)}
 	}
-	job, k, n := s.replay.job, s.replay.lookahead(s.mode, l), len(l.Drafted)
-	whole := 0
+	n, whole := len(l.Drafted), 0
 	for whole < len(l.Overlap) && l.Overlap[whole] == 1 {
 		whole++
 	}
@@ -96,19 +95,10 @@ func (s *sequence) beamLoop(file string, l *storage.Loop) error {
 	if int(l.Accepted) == n {
 		kind = storage.KindBonus
 	}
+	if what := s.follows(l); what != "" {
+		return fail("%s", what)
+	}
 	switch {
-	case l.RowID != s.c.RowID:
-		return fail("the row's id is %q, the completion's %q", l.RowID, s.c.RowID)
-	case l.Loop != s.loops:
-		return fail("loop %d follows loop %d", l.Loop, s.loops-1)
-	case s.cut:
-		return fail("the search ended in the loop before")
-	case int(l.Position) != int(s.c.PromptTokens)+s.tokens:
-		return fail("position is %d after a prompt of %d tokens and %d steps", l.Position, s.c.PromptTokens, s.tokens)
-	case int(l.K) != k:
-		return fail("k is %d, in mode %s of this job it is %d", l.K, s.mode, k)
-	case n > k || n > 0 && s.tokens+n >= job.MaxNewTokens:
-		return fail("%d steps are drafted with a lookahead of %d and %d of %d to go", n, k, job.MaxNewTokens-s.tokens, job.MaxNewTokens)
 	case len(l.P) != n || len(l.Q) != n || len(l.Coins)+len(l.Below)+len(l.Chance)+len(l.Margins) > 0:
 		return fail("%d drafted steps have %d p, %d q, %d coins, %d below, %d chances and %d margins", n, len(l.P), len(l.Q), len(l.Coins), len(l.Below), len(l.Chance), len(l.Margins))
 	case len(l.Overlap) > n || slices.ContainsFunc(l.Overlap, func(x float64) bool { return !(x >= 0 && x <= 1) }):
@@ -123,17 +113,7 @@ func (s *sequence) beamLoop(file string, l *storage.Loop) error {
 		return fail("%d beams are scored", l.Scored)
 	}
 	s.cut = len(l.Overlap) == whole && whole < n // it ended before the next was looked at
-	s.tokens += int(l.Emitted)
-	s.loops++
-	s.drafted += int32(n)
-	s.examined += int32(len(l.Overlap))
-	s.accepted += l.Accepted
-	s.draftNS += l.DraftNS
-	s.scoreNS += l.ScoreNS
-	s.sampleNS += l.SampleNS
-	if s.replay.options.Shard != nil {
-		s.kept = append(s.kept, *l)
-	}
+	s.take(l, len(l.Overlap))
 	return nil
 }
 

@@ -92,22 +92,10 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 	fail := func(format string, args ...any) error {
 		return &Failure{File: file, Row: l.Row, RowID: l.RowID, Sample: l.Sample, Loop: l.Loop, What: fmt.Sprintf(format, args...)}
 	}
-	job, k, n := s.replay.job, s.replay.lookahead(s.mode, l), len(l.Drafted)
-	switch {
-	case l.RowID != s.c.RowID:
-		return fail("the row's id is %q, the completion's %q", l.RowID, s.c.RowID)
-	case l.Loop != s.loops:
-		return fail("loop %d follows loop %d", l.Loop, s.loops-1)
-	case s.cut:
-		return fail("the completion ended in the loop before")
-	case int(l.Position) != int(s.c.PromptTokens)+s.tokens:
-		return fail("position is %d after a prompt of %d tokens and %d of the completion", l.Position, s.c.PromptTokens, s.tokens)
-	case int(l.K) != k:
-		return fail("k is %d, in mode %s of this job it is %d", l.K, s.mode, k)
-	case n > k || n > 0 && s.tokens+n >= job.MaxNewTokens:
-		return fail("%d tokens are drafted with a lookahead of %d and %d of %d tokens to go", n, k, job.MaxNewTokens-s.tokens, job.MaxNewTokens)
+	if what := s.follows(l); what != "" {
+		return fail("%s", what)
 	}
-	coins := spec.Coins{Seed: job.Seed, Row: uint64(l.Row), Sample: uint32(l.Sample)}
+	coins := spec.Coins{Seed: s.replay.job.Seed, Row: uint64(l.Row), Sample: uint32(l.Sample)}
 	if what := s.replay.decide(l, coins); what != "" {
 		return fail("%s", what)
 	}
@@ -125,10 +113,37 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 		}
 	}
 	s.cut = kept < len(tokens)
-	s.tokens += kept
+	s.take(l, len(l.Coins))
+	return nil
+}
+
+// follows says why l cannot be the sequence's next loop; nothing where it can.
+func (s *sequence) follows(l *storage.Loop) string {
+	job, k, n := s.replay.job, s.replay.lookahead(s.mode, l), len(l.Drafted)
+	switch {
+	case l.RowID != s.c.RowID:
+		return fmt.Sprintf("the row's id is %q, the completion's %q", l.RowID, s.c.RowID)
+	case l.Loop != s.loops:
+		return fmt.Sprintf("loop %d follows loop %d", l.Loop, s.loops-1)
+	case s.cut:
+		return "the completion ended in the loop before"
+	case int(l.Position) != int(s.c.PromptTokens)+s.tokens:
+		return fmt.Sprintf("position is %d after a prompt of %d tokens and %d of the completion", l.Position, s.c.PromptTokens, s.tokens)
+	case int(l.K) != k:
+		return fmt.Sprintf("k is %d, in mode %s of this job it is %d", l.K, s.mode, k)
+	case n > k || n > 0 && s.tokens+n >= job.MaxNewTokens:
+		return fmt.Sprintf("%d tokens are drafted with a lookahead of %d and %d of %d tokens to go", n, k, job.MaxNewTokens-s.tokens, job.MaxNewTokens)
+	}
+	return ""
+}
+
+// take counts a loop that replayed; examined is how many of what it drafted were
+// looked at.
+func (s *sequence) take(l *storage.Loop, examined int) {
+	s.tokens += int(l.Emitted)
 	s.loops++
-	s.drafted += int32(n)
-	s.examined += int32(len(l.Coins))
+	s.drafted += int32(len(l.Drafted))
+	s.examined += int32(examined)
 	s.accepted += l.Accepted
 	s.draftNS += l.DraftNS
 	s.scoreNS += l.ScoreNS
@@ -136,7 +151,6 @@ func (s *sequence) loop(file string, l *storage.Loop) error {
 	if s.replay.options.Shard != nil {
 		s.kept = append(s.kept, *l)
 	}
-	return nil
 }
 
 // lookahead is what k must be in a loop: the job's, or, where the policy
