@@ -41,7 +41,6 @@ func (p *problems) beams() {
 	p.must(s.TopK == 0, "sampling.top_k", "want 0 (off) with --beams: a search draws nothing, got %d", s.TopK)
 	p.must(s.TopP == 1, "sampling.top_p", "want 1 (off) with --beams: a search draws nothing, got %v", s.TopP)
 	p.must(s.MinP == 0, "sampling.min_p", "want 0 (off) with --beams: a search draws nothing, got %v", s.MinP)
-	p.must(len(s.Stop) == 0, "sampling.stop", "want none with --beams: a beam ends at an end of sequence or at the limit")
 	p.must(s.N <= c.Beams, "sampling.n", "want at most as many as --beams, %d, of which it returns the best, got %d", c.Beams, s.N)
 	p.must(c.Rule == "rejection", "rule", "want none with --beams: a step is accepted while the draft has all of the target's beams, got %q", c.Rule)
 	p.must(c.Mode == ModeArS || c.Drafter == "model", "drafter", "want model with --beams: only a draft model can search ahead, got %q", c.Drafter)

@@ -75,7 +75,7 @@ var keys = []key{
 	{"sampling.n", "n", submit, 1, "`N` samples per prompt"},
 	{"sampling.min_new_tokens", "min-new-tokens", submit, 0, "no end-of-sequence token among the first `N` of a completion"},
 	{"sampling.max_new_tokens", "max-new-tokens", submit, 128, "at most `N` tokens per completion"},
-	{"sampling.stop", "stop", submit, []string(nil), "end a completion before `TEXT`, taken as it is (a new line is $'\\n' in the shell); repeatable"},
+	{"sampling.stop", "stop", submit, []string(nil), "end a completion before `TEXT`, taken as it is (a new line is $'\\n' in the shell); repeatable. A beam that reaches it is finished, as at an end of sequence"},
 
 	{"nats.url", "nats", both, "", "NATS server `URL` (submit's default: an embedded server)"},
 	{"nats.credentials", "", neither, "", "credentials `FILE` of the user, as nsc writes it"},

@@ -143,8 +143,6 @@ func (j *Job) checkBeams() error {
 		return fmt.Errorf("%d sequences of a search with %d beams", j.Samples, b.Width)
 	case !s.Greedy() || s.TopK != 0 || s.TopP != 1 && s.TopP != 0 || s.MinP != 0:
 		return errors.New("a beam search draws nothing: temperature 0, and no truncation")
-	case len(j.Stop) > 0:
-		return errors.New("a beam search has no stop sequences")
 	case j.Drafter != nil || j.Rule != (spec.Rule{}) || j.Lookahead != "" && j.Lookahead != spec.FixedLookahead:
 		return errors.New("a beam search has a draft model, a fixed lookahead and no rule")
 	case j.Has(SpS) && b.DraftWidth == 0:

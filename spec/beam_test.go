@@ -24,9 +24,22 @@ func (m beamModel) behind(beams []*Beam) [][]float32 {
 	return rows
 }
 
-// plainSearch is beam search, one step after another.
-func plainSearch(m beamModel, b Beams, eos []int32, limit int) *Search {
+// newStopped begins a search whose beams end in any of these tokens, too.
+func newStopped(b Beams, eos []int32, limit int, stops [][]int32) *Search {
 	s := NewSearch(b, eos, limit)
+	s.Stops = func(b *Beam) bool {
+		tokens := b.AppendTokens(nil)
+		return slices.ContainsFunc(stops, func(stop []int32) bool {
+			at := len(tokens) - len(stop)
+			return at >= 0 && slices.Equal(tokens[at:], stop)
+		})
+	}
+	return s
+}
+
+// plainSearch is beam search, one step after another.
+func plainSearch(m beamModel, b Beams, eos []int32, limit int, stops ...[]int32) *Search {
+	s := newStopped(b, eos, limit, stops)
 	for !s.Over() {
 		s.Step(m.behind(s.Running))
 	}
@@ -34,14 +47,14 @@ func plainSearch(m beamModel, b Beams, eos []int32, limit int) *Search {
 }
 
 // draftedSearch is the same with drafts of k steps, and how often the target was asked.
-func draftedSearch(t *testing.T, target, draft beamModel, b Beams, k int, eos []int32, limit int) (s *Search, loops int) {
+func draftedSearch(t *testing.T, target, draft beamModel, b Beams, k int, eos []int32, limit int, stops ...[]int32) (s *Search, loops int) {
 	t.Helper()
-	s = NewSearch(b, eos, limit)
+	s = newStopped(b, eos, limit, stops)
 	for ; !s.Over(); loops++ {
 		from := s.Running
 		var drafts [][]*Beam
 		for last := from; len(drafts) < k && len(last) > 0; {
-			last = DraftBeams(last, draft.behind(last), b.DraftWidth, eos)
+			last = DraftBeams(last, draft.behind(last), b, eos)
 			drafts = append(drafts, last)
 		}
 		before := s.Steps()
@@ -150,8 +163,12 @@ func TestDraftedBeamsAreBeams(t *testing.T) {
 		target := hashedBeams(vocab, seed, 2)
 		draft := hashedBeams(vocab, seed+uint64(r.IntN(2)), 2)
 		limit := 1 + r.IntN(12)
-		want := plainSearch(target, b, eos, limit)
-		got, _ := draftedSearch(t, target, draft, b, r.IntN(6), eos, limit)
+		var stops [][]int32
+		if seed%3 == 0 {
+			stops = [][]int32{{int32(r.IntN(vocab))}, {1, int32(r.IntN(vocab))}}[r.IntN(2):]
+		}
+		want := plainSearch(target, b, eos, limit, stops...)
+		got, _ := draftedSearch(t, target, draft, b, r.IntN(6), eos, limit, stops...)
 		sameFound(t, fmt.Sprint(seed, b), got, want)
 	}
 }
@@ -225,6 +242,7 @@ func TestBeamsAreTransformers(t *testing.T) {
 			RepetitionPenalty float64 `json:"repetition_penalty"`
 			NoRepeat          int     `json:"no_repeat_ngram_size"`
 			MinNewTokens      int     `json:"min_new_tokens"`
+			Stops             [][]int32
 			Found             []struct {
 				Tokens []int32
 				Score  float64
@@ -243,7 +261,7 @@ func TestBeamsAreTransformers(t *testing.T) {
 	if err := json.NewDecoder(z).Decode(&golden); err != nil {
 		t.Fatal(err)
 	}
-	if len(golden.Cases) < 200 {
+	if len(golden.Cases) < 400 {
 		t.Fatalf("%d cases", len(golden.Cases))
 	}
 	for n, c := range golden.Cases {
@@ -268,7 +286,7 @@ func TestBeamsAreTransformers(t *testing.T) {
 		if err := b.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		s := plainSearch(m, b, c.EOS, golden.Max)
+		s := plainSearch(m, b, c.EOS, golden.Max, c.Stops...)
 		if len(s.Found) != len(c.Found) {
 			t.Fatalf("case %d: found %d sequences, transformers %d", n, len(s.Found), len(c.Found))
 		}

@@ -37,6 +37,11 @@ func newSearch(l *lane) *search {
 // begin sets the search to a lane's request.
 func (s *search) begin(e *Engine, l *lane) {
 	s.Search = spec.NewSearch(*e.settings.Beams, e.pair.EOS, max(1, l.end.limit))
+	if stop := l.request.Stop; len(stop) > 0 {
+		s.Stops = func(b *spec.Beam) bool {
+			return End(e.pair.Tokenizer, nil, stop, math.MaxInt, b.AppendTokens(nil)).Reason == FinishStop
+		}
+	}
 	s.known = nil
 	for _, c := range slices.Concat(s.target.others, s.draft.others) {
 		c.truncate(0)
@@ -186,7 +191,7 @@ func (l *lane) draftStep(e *Engine) error {
 			return rowError{fmt.Errorf("draft step %d: %w", len(s.drafts)+1, err)}
 		}
 	}
-	next := spec.DraftBeams(beams, rows, e.settings.Beams.DraftWidth, e.pair.EOS)
+	next := spec.DraftBeams(beams, rows, *e.settings.Beams, e.pair.EOS)
 	if len(next) == 0 {
 		s.last = nil
 		return nil
@@ -383,7 +388,7 @@ func (l *lane) finishBeams(e *Engine, now time.Time) error {
 		case i >= len(search.Found):
 			out.Err = fmt.Errorf("the search found %d sequences and no more: nothing else is possible", len(search.Found))
 		default:
-			found(e.pair.Tokenizer, e.pair.EOS, search.Found[i], &out)
+			found(e.pair.Tokenizer, e.pair.EOS, l.request.Stop, search.Found[i], &out)
 		}
 		if err := l.request.Done(&out); err != nil {
 			return err
@@ -393,9 +398,9 @@ func (l *lane) finishBeams(e *Engine, now time.Time) error {
 }
 
 // found makes the sequence of what a search has found.
-func found(t *tokenize.Tokenizer, eos []int32, f spec.Found, s *Sequence) {
+func found(t *tokenize.Tokenizer, eos []int32, stop []string, f spec.Found, s *Sequence) {
 	s.Tokens = f.AppendTokens(nil)
 	s.Score, s.Logs = f.Score, f.Logs()
-	end := End(t, eos, nil, len(s.Tokens), s.Tokens)
-	s.Text, s.Reason = end.Text, end.Reason
+	end := End(t, eos, stop, len(s.Tokens), s.Tokens)
+	s.Text, s.Reason, s.Stop = end.Text, end.Reason, end.Stop
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/draftmill/draftmill/pipeline/engine/enginetest"
@@ -19,14 +20,14 @@ type searched struct {
 }
 
 // searchAll searches for several prompts together.
-func searchAll(t *testing.T, e *Engine, prompts [][]int32, limit, beams int) []searched {
+func searchAll(t *testing.T, e *Engine, prompts [][]int32, limit, beams int, stop ...string) []searched {
 	t.Helper()
 	all := make([]searched, len(prompts))
 	for next := 0; next < len(prompts) || e.Active() > 0; {
 		for ; next < len(prompts) && e.Free() > 0; next++ {
 			to := &all[next]
 			if err := e.Admit(Request{
-				Prompt: prompts[next], Limit: limit, Beams: beams,
+				Prompt: prompts[next], Limit: limit, Beams: beams, Stop: stop,
 				Loop: func(l *Loop) error {
 					kept, out := *l, *l.Outcome
 					out.Overlap, out.P, out.Q = slices.Clone(l.Overlap), slices.Clone(l.P), slices.Clone(l.Q)
@@ -50,7 +51,7 @@ func searchAll(t *testing.T, e *Engine, prompts [][]int32, limit, beams int) []s
 }
 
 // reference is the search without an engine: every row from the model's whole prefix.
-func reference(t *testing.T, pair Pair, logits func([]int32) []float32, set Settings, prompt []int32, limit int) *spec.Search {
+func reference(t *testing.T, pair Pair, logits func([]int32) []float32, set Settings, prompt []int32, limit int, stop ...string) *spec.Search {
 	t.Helper()
 	chain, err := spec.NewChain(set.Sampling, pair.Target.Vocab(), pair.EOS)
 	if err != nil {
@@ -61,6 +62,10 @@ func reference(t *testing.T, pair Pair, logits func([]int32) []float32, set Sett
 		t.Fatal(err)
 	}
 	s := spec.NewSearch(*set.Beams, pair.EOS, limit)
+	s.Stops = func(b *spec.Beam) bool {
+		text := pair.Tokenizer.Decode(b.AppendTokens(nil), true)
+		return slices.ContainsFunc(stop, func(x string) bool { return strings.Contains(text, x) })
+	}
 	for !s.Over() {
 		rows := make([][]float32, len(s.Running))
 		for i, b := range s.Running {
@@ -92,7 +97,7 @@ func like(target func([]int32) []float32, vocab int, seed uint64, share float32)
 func TestBeamsOfAnEngine(t *testing.T) {
 	tok, eos := enginetest.Letters(t, "abcdefghijklmnop")
 	vocab := int(eos) + 1
-	accepted, putBacks, cut := 0, 0, 0
+	accepted, putBacks, cut, stopped := 0, 0, 0, 0
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		logits := enginetest.Hashed(vocab, seed)
@@ -128,21 +133,37 @@ func TestBeamsOfAnEngine(t *testing.T) {
 			target.Blocks = 8*b.Width + r.IntN(8) // enough for each search alone
 			draft.Blocks = 12 + r.IntN(30)
 		}
+		var stop []string
+		if seed%7 < 3 {
+			stop = []string{"b", "hc", "fa"}[seed%7:]
+		}
 		const limit = 16
 		e, err := New(t.Context(), pair, set)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, got := range searchAll(t, e, prompts, limit, b.Width) {
-			name := fmt.Sprintf("seed %d, prompt %d, %+v, K %d, %d lanes", seed, i, b, set.K, set.Lanes)
-			want := reference(t, pair, target.Logits, set, prompts[i], limit)
+		for i, got := range searchAll(t, e, prompts, limit, b.Width, stop...) {
+			name := fmt.Sprintf("seed %d, prompt %d, %+v, K %d, %d lanes, stop %q", seed, i, b, set.K, set.Lanes, stop)
+			want := reference(t, pair, target.Logits, set, prompts[i], limit, stop...)
 			if len(got.found) != len(want.Found) {
 				t.Fatalf("%s: %d found, want %d", name, len(got.found), len(want.Found))
 			}
 			for j, f := range want.Found {
 				g := got.found[j]
-				if g.Err != nil || g.Beam != j || !slices.Equal(g.Tokens, f.AppendTokens(nil)) || g.Score != f.Score || !slices.Equal(g.Logs, f.Logs()) || (g.Reason == FinishEOS) != f.Ended {
+				if g.Err != nil || g.Beam != j || !slices.Equal(g.Tokens, f.AppendTokens(nil)) || g.Score != f.Score || !slices.Equal(g.Logs, f.Logs()) || (g.Reason == FinishEOS || g.Reason == FinishStop) != f.Ended {
 					t.Fatalf("%s: %d: %+v, want %v with %v", name, j, g, f.AppendTokens(nil), f.Score)
+				}
+				text, at := tok.Decode(g.Tokens, true), 0
+				for _, x := range stop {
+					if at = strings.Index(text, x); at >= 0 {
+						break
+					}
+				}
+				if (g.Reason == FinishStop) != (len(stop) > 0 && at >= 0) || g.Reason == FinishStop && (g.Text+g.Stop != text || !slices.Contains(stop, g.Stop)) {
+					t.Fatalf("%s: %d: text %q, stop %q, reason %s; its tokens are %q", name, j, g.Text, g.Stop, g.Reason, text)
+				}
+				if g.Reason == FinishStop {
+					stopped++
 				}
 			}
 			at := len(prompts[i])
@@ -166,8 +187,8 @@ func TestBeamsOfAnEngine(t *testing.T) {
 			t.Fatalf("seed %d: slots %v and %v are left", seed, target.Slots, draft.Slots)
 		}
 	}
-	if accepted == 0 || putBacks == 0 || cut == 0 {
-		t.Errorf("%d steps were accepted, %d searches put back, %d loops drafted less for want of memory; none of these was tried otherwise", accepted, putBacks, cut)
+	if accepted == 0 || putBacks == 0 || cut == 0 || stopped == 0 {
+		t.Errorf("%d steps were accepted, %d searches put back, %d loops drafted less for want of memory, %d sequences stopped; none of these was tried otherwise", accepted, putBacks, cut, stopped)
 	}
 }
 

@@ -35,7 +35,7 @@ func (a *again) begin(r *run) error {
 		return nil
 	}
 	a.row, a.found = r.row.Row, nil
-	err := a.engine.Admit(engine.Request{Prompt: r.prompt, Limit: r.job.MaxNewTokens, Beams: r.job.Samples, Done: func(s *engine.Sequence) error {
+	err := a.engine.Admit(engine.Request{Prompt: r.prompt, Stop: r.job.Stop, Limit: r.job.MaxNewTokens, Beams: r.job.Samples, Done: func(s *engine.Sequence) error {
 		a.found = append(a.found, *s)
 		return nil
 	}})

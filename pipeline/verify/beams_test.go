@@ -24,6 +24,7 @@ func TestBeamJobsHold(t *testing.T) {
 		"both":      func(*pipeline.Job) {},
 		"shards":    func(j *pipeline.Job) { j.ShardRows = 3 },
 		"all beams": func(j *pipeline.Job) { j.Samples = 3 },
+		"stops":     func(j *pipeline.Job) { j.Samples, j.Stop = 3, []string{"a", "b", "fd"} },
 		"early":     func(j *pipeline.Job) { j.Beams.EarlyStopping, j.K = spec.StopEarly, 2 },
 		"penalties": func(j *pipeline.Job) { j.Sampling.RepetitionPenalty, j.Sampling.MinNewTokens = 1.3, 3 },
 		"plain": func(j *pipeline.Job) {

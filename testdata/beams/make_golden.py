@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import torch
 from onnx import numpy_helper
 from tokenizers import Tokenizer
-from transformers import GenerationConfig, GenerationMixin, LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel, T5Config, T5ForConditionalGeneration
+from transformers import GenerationConfig, GenerationMixin, LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList, T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 HERE = Path(__file__).parent
@@ -49,13 +49,23 @@ class Table(PreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(logits=self.table[torch.arange(1, input_ids.shape[1] + 1), input_ids])
 
 
-def found(out, prompt, eos):
+class Stop(StoppingCriteria):
+    """What ends in these tokens is done: what StopStringCriteria says of a text, without a tokenizer."""
+
+    def __init__(self, stops, prompt):
+        self.stops, self.prompt = stops, prompt
+
+    def __call__(self, input_ids, scores, **_):
+        return torch.tensor([any(ids[self.prompt:][-len(s):] == s for s in self.stops) for ids in input_ids.tolist()])
+
+
+def found(out, prompt, eos, stops=()):
     """The returned sequences without what pads them, and their scores."""
     beams = []
     for tokens, score in zip(out.sequences.tolist(), out.sequences_scores.tolist()):
         tokens = tokens[prompt:]
         for i, t in enumerate(tokens):
-            if t in eos:
+            if t in eos or any(tokens[:i + 1][-len(s):] == s for s in stops):
                 tokens = tokens[: i + 1]
                 break
         beams.append({"tokens": tokens, "score": score})
@@ -78,6 +88,17 @@ def tables():
                 ids, attention_mask=torch.ones_like(ids), num_beams=w, num_return_sequences=w, length_penalty=penalty, early_stopping=early, eos_token_id=eos,
                 pad_token_id=eos[0], max_new_tokens=9, do_sample=False, use_cache=False, return_dict_in_generate=True, output_scores=True, **more)
             cases.append({"model": m, "prompt": prompt, "beams": w, "length_penalty": penalty, "early_stopping": str(early).lower(), "eos": eos, **more, "found": found(out, 3, eos)})
+    rng = np.random.default_rng(6)
+    for m, table in enumerate(models):
+        model = Table(table).eval()
+        for w, penalty, early, eos, stops in itertools.product((2, 3, 4), (0.0, 1.0), (False, True, "never"), ([8], [7, 8]), ([[3]], [[1, 2], [5]], [[0, 0], [6, 4, 1]])):
+            prompt = rng.integers(0, 7, 3).tolist()
+            ids = torch.tensor([prompt])
+            out = model.generate(
+                ids, attention_mask=torch.ones_like(ids), num_beams=w, num_return_sequences=w, length_penalty=penalty, early_stopping=early, eos_token_id=eos,
+                pad_token_id=eos[0], max_new_tokens=9, do_sample=False, use_cache=False, return_dict_in_generate=True, output_scores=True,
+                stopping_criteria=StoppingCriteriaList([Stop(stops, 3)]))
+            cases.append({"model": m, "prompt": prompt, "beams": w, "length_penalty": penalty, "early_stopping": str(early).lower(), "eos": eos, "stops": stops, "found": found(out, 3, eos, stops)})
     return {"tables": [t.tolist() for t in models], "max_new_tokens": 9, "cases": cases}
 
 

@@ -2,6 +2,7 @@
 
     python train.py target --data DIR --out DIR --steps 900
     python train.py draft --data DIR --out DIR --teacher TARGET_DIR --steps 900
+    python train.py draft --data DIR --out DIR --teacher TARGET_DIR --init DRAFT_DIR --rate 0.5 --seed 2 --steps 250
 """
 
 import argparse
@@ -27,10 +28,14 @@ PAD, EOS = 0, 1
 def make_model(which, vocab):
     cfg = T5Config(vocab_size=vocab, feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, relative_attention_num_buckets=32,
                    relative_attention_max_distance=128, n_positions=256, pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, **SHAPES[which])
+    # As in T5 v1.1 the logits are not scaled, and the head is one of its own. transformers 5 takes the first from
+    # what it is given above, and would tie the head nevertheless.
+    cfg.tie_word_embeddings = False
     model = T5ForConditionalGeneration(cfg)
+    model.set_input_embeddings(model.shared)  # encoder and decoder have one
     with torch.no_grad():
-        model.shared.weight.mul_(0.5)
-        model.lm_head.weight.normal_(0, cfg.d_model ** -0.5)
+        model.shared.weight.normal_(0, cfg.d_model ** -0.5)
+        model.lm_head.weight.copy_(model.shared.weight)
     return model
 
 
