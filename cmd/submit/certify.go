@@ -121,24 +121,13 @@ func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr i
 	models := app.NewModels(cfg, log)
 	models.Interrupt(ctx)
 	defer models.Close()
-	located, err := app.LocateDataset(ctx, log, cfg.Dataset)
+	o, err := prepare(ctx, log, cfg, models)
 	if err != nil {
 		return err
 	}
-	dataset, err := openDataset(cfg, located.Path)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, dataset.Close)
-	digest, err := dataset.Digest()
-	if err != nil {
-		return err
-	}
-	job, place, err := describe(cfg, models, located, dataset.Info(), digest)
-	if err != nil {
-		return err
-	}
-	pair, release, err := models.Open(pipeline.Place{}, 0)(ctx, job, place, job.Modes[0])
+	defer closing(&err, o.dataset.Close)
+	job := o.job
+	pair, release, err := models.Open(pipeline.Place{}, 0)(ctx, job, o.place, job.Modes[0])
 	if err != nil {
 		return err
 	}
@@ -146,9 +135,9 @@ func (t *trial) run(parent context.Context, cfg configs.Config, stdout, stderr i
 	var prompts [][]int32
 	var drawn [][][]int32
 	if t.from != "" {
-		prompts, drawn, err = t.read(dataset, job, pair, stderr)
+		prompts, drawn, err = t.read(o.dataset, job, pair, stderr)
 	} else {
-		prompts, err = t.choose(dataset, job, pair)
+		prompts, err = t.choose(o.dataset, job, pair)
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
@@ -11,6 +14,40 @@ import (
 	"github.com/draftmill/draftmill/storage"
 	"github.com/draftmill/draftmill/storage/bucket"
 )
+
+// prepared is what is decoded: a dataset, and the specification of the job over it.
+type prepared struct {
+	dataset *storage.Dataset // the caller closes it
+	path    string           // where it is
+	job     *pipeline.Job
+	place   pipeline.Place
+}
+
+// prepare finds and opens the dataset, fetches it where it is on the Hub, and
+// describes the job.
+func prepare(ctx context.Context, log *slog.Logger, cfg configs.Config, models *app.Models) (_ *prepared, err error) {
+	located, err := app.LocateDataset(ctx, log, cfg.Dataset)
+	if err != nil {
+		return nil, err
+	}
+	o := &prepared{path: located.Path}
+	if o.dataset, err = openDataset(cfg, located.Path); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.dataset.Close())
+		}
+	}()
+	digest, err := o.dataset.Digest()
+	if err != nil {
+		return nil, err
+	}
+	if o.job, o.place, err = describe(cfg, models, located, o.dataset.Info(), digest); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
 
 // describe makes the job's specification out of the configuration, the dataset
 // and the model folders.

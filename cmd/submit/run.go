@@ -53,23 +53,12 @@ func run(parent context.Context, cfg configs.Config, server *queue.Server, stdou
 	models.Interrupt(drain)
 	defer models.Close()
 
-	located, err := app.LocateDataset(drain, log, cfg.Dataset)
+	o, err := prepare(drain, log, cfg, models)
 	if err != nil {
 		return err
 	}
-	dataset, err := openDataset(cfg, located.Path)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, dataset.Close)
-	digest, err := dataset.Digest()
-	if err != nil {
-		return err
-	}
-	job, place, err := describe(cfg, models, located, dataset.Info(), digest)
-	if err != nil {
-		return err
-	}
+	defer closing(&err, o.dataset.Close)
+	job, place := o.job, o.place
 	spec, err := job.Spec()
 	if err != nil {
 		return err
@@ -92,7 +81,7 @@ func run(parent context.Context, cfg configs.Config, server *queue.Server, stdou
 		return err
 	}
 
-	if err := note(folder, located.Path, place); err != nil {
+	if err := note(folder, o.path, place); err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "job %s -> %s\n", job.Name, folder.Dir())
@@ -101,10 +90,10 @@ func run(parent context.Context, cfg configs.Config, server *queue.Server, stdou
 	}
 	if !folder.Done() {
 		s := &submission{
-			cfg: cfg, server: server, dataset: located.Path, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
+			cfg: cfg, server: server, dataset: o.path, job: job, place: place, folder: folder, models: models, log: log, stderr: stderr,
 			scope: job.Name + "/" + pipeline.Run(spec, place.Out),
 		}
-		if err := s.run(ctx, drain, dataset); err != nil {
+		if err := s.run(ctx, drain, o.dataset); err != nil {
 			return s.explain(err)
 		}
 		if cfg.Detach {
