@@ -196,10 +196,19 @@ type ORT struct {
 	// DraftDevice is where the draft model runs, as Device; empty means where the
 	// target does.
 	DraftDevice string `mapstructure:"draft_device"`
+	// Sampler says where tokens are drawn and verified: SamplerHost, or SamplerDevice,
+	// where the models run.
+	Sampler string `mapstructure:"sampler"`
 	// ProviderOptions go to the device's execution provider word for word,
 	// upper and lower case kept.
 	ProviderOptions map[string]string `mapstructure:"provider_options"`
 }
+
+// Where tokens are drawn.
+const (
+	SamplerHost   = "host"
+	SamplerDevice = "device"
+)
 
 // Log says what is written to stderr.
 type Log struct {

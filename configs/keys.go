@@ -96,6 +96,7 @@ var keys = []key{
 	{"ort.cache_mb", "", neither, 0, "`N` MiB for a worker's KV caches; 0: half of the free memory, and on CUDA most of the GPU's"},
 	{"ort.device", "device", both, "cpu", "`DEVICE`: cpu, cuda, cuda:N or webgpu; several GPUs are listed as cuda:0,cuda:1, and each has a worker"},
 	{"ort.draft_device", "", neither, "", "`DEVICE` of the draft model, or a list as long as that of --device (default: the target's)"},
+	{"ort.sampler", "sampler", both, SamplerHost, "draw and verify on the `PLACE`: host, or device, where logits stay with the models; jobs that need whole rows of them draw on the host"},
 	{"ort.provider_options", "", neither, map[string]string(nil), "`NAME: VALUE` options of ONNX Runtime's execution provider"},
 
 	{"lanes", "lanes", both, Lanes("1"), "decode `N` sequences of a worker together, or auto: as many as give most tokens per second"},

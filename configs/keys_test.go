@@ -54,9 +54,9 @@ func TestFlags(t *testing.T) {
 	}{
 		{"submit", SubmitFlags, "beams chat chat-date config dataset detach device draft draft-beams drafter early-stopping forbid frequency-penalty id-column job json k lanes length-penalty limit log-format log-level logit-bias lookahead margin max-new-tokens " +
 			"min-new-tokens min-p mode n nats no-repeat-ngram-size ort-library out presence-penalty priority prompt-column repetition-penalty " +
-			"rule seed shard-rows sign stop system target temperature template threads top-k top-p workers"},
+			"rule sampler seed shard-rows sign stop system target temperature template threads top-k top-p workers"},
 		{"jobs", JobFlags, "config json log-format log-level nats out"},
-		{"worker", WorkerFlags, "config device draft drafter lanes log-format log-level metrics nats ort-library out target threads"},
+		{"worker", WorkerFlags, "config device draft drafter lanes log-format log-level metrics nats ort-library out sampler target threads"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -132,7 +132,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			AckWait: 90 * time.Second, ConnectWait: 5 * time.Second, Turn: time.Minute, Replicas: 3, StreamMB: 1024, StoreDir: "store",
 		},
 		ORT: ORT{
-			Library: "libonnxruntime.so", Threads: 2, Context: 2048, CacheMB: 512, Device: "cuda:1,cuda:0", DraftDevice: "cuda:2",
+			Library: "libonnxruntime.so", Threads: 2, Context: 2048, CacheMB: 512, Device: "cuda:1,cuda:0", DraftDevice: "cuda:2", Sampler: "device",
 			ProviderOptions: map[string]string{"gpu_mem_limit": "1e9", "dawnBackendType": "Vulkan", "some.dotted": "007"},
 		},
 		Lanes: LanesAuto, Sign: "signing.pem", Workers: 2, Priority: -3, Detach: true, JSON: true, MaxAttempts: 1, DrainTimeout: 0, Metrics: "127.0.0.1:9464",

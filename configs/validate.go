@@ -34,6 +34,7 @@ var (
 	modes      = []string{ModeArS, ModeSpS, ModeBoth}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 	logFormats = []string{"text", "json"}
+	samplers   = []string{SamplerHost, SamplerDevice}
 	natsScheme = []string{"nats", "tls", "ws", "wss"}
 )
 
@@ -116,6 +117,7 @@ func (p *problems) values() {
 	}
 	p.must(deviceName.MatchString(c.ORT.Device), "ort.device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.Device)
 	p.must(c.ORT.DraftDevice == "" || deviceName.MatchString(c.ORT.DraftDevice), "ort.draft_device", "want cpu, cuda, cuda:N or webgpu, got %q", c.ORT.DraftDevice)
+	p.oneOf("ort.sampler", c.ORT.Sampler, samplers)
 	p.serverURLs()
 	p.must((c.NATS.TLSCert == "") == (c.NATS.TLSKey == ""), "nats.tls_cert", "want nats.tls_cert and nats.tls_key together")
 	p.must(c.NATS.AckWait >= 100*time.Millisecond && c.NATS.AckWait <= time.Hour, "nats.ack_wait", "want 100ms to 1h, got %v", c.NATS.AckWait)

@@ -195,9 +195,13 @@ func (p *paged) replay(c *captured, s shape, spans []span, at int) (rows int, er
 	if err != nil {
 		return 0, err
 	}
+	if p.keeping {
+		p.kept.data, p.kept.info = c.logits.data, c.logits.info()
+		return rows, nil
+	}
 	vocab := p.model.Vocab()
 	out := &copies[len(c.feeds)]
-	*out = C.dm_copy{to: p.logits.at(4 * at * vocab), from: c.logits.data, bytes: C.size_t(4 * rows * vocab)}
+	*out = C.dm_copy{to: p.out().rows.at(4 * at * vocab), from: c.logits.data, bytes: C.size_t(4 * rows * vocab)}
 	return rows, device.copy(out, 1, []block{c.logits}, false)
 }
 

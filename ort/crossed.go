@@ -236,6 +236,14 @@ func (s *crossed) forward(spans []span, rows int) ([]float32, error) {
 	return view[float32](&s.logits, 0, rows*vocab), nil
 }
 
+// keep leaves the logits where forward does: such models run on the CPU only.
+func (s *crossed) keep(spans []span, rows int) (kept, error) {
+	if _, err := s.forward(spans, rows); err != nil {
+		return kept{}, err
+	}
+	return kept{data: s.logits.data, elem: graph.Float32, rows: rows}, nil
+}
+
 // extend feeds one span. What the input lacks is kept; once it is complete the
 // encoder reads it, and the decoder what follows.
 func (s *crossed) extend(q *crossedSlot, span *Span, logits []float32) error {

@@ -61,7 +61,8 @@ type Decoder struct {
 	closed bool
 	slots  []slot
 	spans  []span // of the pass under way
-	pass   int64  // counts calls of Forward
+	pass   int64  // counts passes
+	kept   kept   // of the last one
 	caches caches
 }
 
@@ -90,6 +91,8 @@ type caches interface {
 	run() *C.dm_run_handles
 	// forward makes the pass. The logits are valid until the next one.
 	forward(spans []span, rows int) ([]float32, error)
+	// keep makes the pass, too, and leaves its logits where the session runs.
+	keep(spans []span, rows int) (kept, error)
 	free()
 }
 
@@ -277,13 +280,23 @@ func (d *Decoder) Forward(ctx context.Context, spans []Span) ([]float32, error) 
 	return logits, nil
 }
 
-func (d *Decoder) forward(ctx context.Context, spans []Span) ([]float32, error) {
+func (d *Decoder) forward(ctx context.Context, spans []Span) (logits []float32, err error) {
+	err = d.run(ctx, spans, func(rows int) (err error) {
+		logits, err = d.caches.forward(d.spans, rows)
+		return err
+	})
+	return logits, err
+}
+
+// run makes a pass over spans that it has checked and made room for.
+func (d *Decoder) run(ctx context.Context, spans []Span, pass func(rows int) error) error {
+	d.kept = kept{}
 	rows, err := d.check(spans)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.cancel.arm(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	d.spans = d.spans[:0]
 	for _, s := range spans {
@@ -292,10 +305,10 @@ func (d *Decoder) forward(ctx context.Context, spans []Span) ([]float32, error) 
 		slot.cached = held
 		ok, err := d.caches.reserve(s.Slot, held, s.Past-held+len(s.Tokens))
 		if err != nil {
-			return nil, d.device().explain(err)
+			return d.device().explain(err)
 		}
 		if !ok {
-			return nil, fmt.Errorf("slot %d: %d tokens after %d: %w: all slots together hold %d tokens", s.Slot, len(s.Tokens), s.Past, ErrNoBlocks, d.Capacity())
+			return fmt.Errorf("slot %d: %d tokens after %d: %w: all slots together hold %d tokens", s.Slot, len(s.Tokens), s.Past, ErrNoBlocks, d.Capacity())
 		}
 		checked := span{Span: s, held: held}
 		if s.From > 0 {
@@ -303,20 +316,19 @@ func (d *Decoder) forward(ctx context.Context, spans []Span) ([]float32, error) 
 		}
 		d.spans = append(d.spans, checked)
 	}
-	logits, err := d.caches.forward(d.spans, rows)
-	if err != nil {
+	if err := pass(rows); err != nil {
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return ctx.Err()
 		case d.closing.Load():
-			return nil, ErrClosed
+			return ErrClosed
 		}
-		return nil, fmt.Errorf("a pass over %d sequences: %w", len(spans), d.device().explain(err))
+		return fmt.Errorf("a pass over %d sequences: %w", len(spans), d.device().explain(err))
 	}
 	for i := range spans {
 		d.slots[spans[i].Slot].cached = spans[i].Past + len(spans[i].Tokens)
 	}
-	return logits, nil
+	return nil
 }
 
 // check refuses what the engine, or the model, would answer with garbage, and

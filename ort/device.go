@@ -40,8 +40,9 @@ type device struct {
 	memory *memory // nil on the CPU
 	guard  *sync.Mutex
 
-	mu     sync.Mutex
-	movers map[int]unsafe.Pointer // OrtSession of moveGraph, by number of tensors
+	mu      sync.Mutex
+	movers  map[int]unsafe.Pointer       // OrtSession of moveGraph, by number of tensors
+	gathers map[gathering]unsafe.Pointer // OrtSession of gatherGraph
 }
 
 // webgpuGuard is held through every use of WebGPU: ONNX Runtime 1.30 records the
@@ -65,7 +66,7 @@ func (d *device) unlock() {
 
 // parseDevice reads Options.Device and checks Options.ProviderOptions.
 func parseDevice(o Options) (*device, error) {
-	d := &device{name: o.Device, options: o.ProviderOptions, movers: map[int]unsafe.Pointer{}}
+	d := &device{name: o.Device, options: o.ProviderOptions, movers: map[int]unsafe.Pointer{}, gathers: map[gathering]unsafe.Pointer{}}
 	kind, index, numbered := strings.Cut(o.Device, ":")
 	d.kind = kind
 	switch {
@@ -238,7 +239,10 @@ func (d *device) free() error {
 	for _, session := range d.movers {
 		C.dm_session_free(d.runtime, session)
 	}
-	d.movers = nil
+	for _, session := range d.gathers {
+		C.dm_session_free(d.runtime, session)
+	}
+	d.movers, d.gathers = nil, nil
 	return nil
 }
 

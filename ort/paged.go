@@ -66,9 +66,14 @@ type paged struct {
 	in      struct {
 		ids, positions, cumulative, pasts, table, rows, metadata, copies feed
 	}
-	logits block // float32 [R, vocab]
-	spare  block // float32 [1, vocab], of runs that want no logits
+	logits  [2]outputs // float32 [R, vocab], on the host and where the session runs
+	keeping bool       // the pass under way leaves its logits there
+	single  bool       // and is one run
+	kept    kept
 }
+
+// outputs are logits, and room for the one row of runs that want none.
+type outputs struct{ rows, spare block }
 
 // feed is an input of a run: its view, and the memory that it points to.
 type feed struct {
@@ -227,22 +232,52 @@ func (p *paged) share(dst, src, n int) error {
 
 func (p *paged) truncate(slot, n int) { p.pool.truncate(&p.tables[slot], n) }
 
-// forward makes as many runs as the device's bound on sequences asks for.
 func (p *paged) forward(spans []span, rows int) ([]float32, error) {
-	vocab := p.model.Vocab()
-	if err := growBlock(p.runtime, &p.logits, 4*max(1, rows)*vocab); err != nil {
+	if err := p.runs(spans, rows, false); err != nil {
 		return nil, err
 	}
+	return view[float32](&p.out().rows, 0, rows*p.model.Vocab()), nil
+}
+
+func (p *paged) keep(spans []span, rows int) (kept, error) {
+	err := p.runs(spans, rows, true)
+	p.kept.rows = rows
+	return p.kept, err
+}
+
+// runs makes as many runs as the device's bound on sequences asks for.
+func (p *paged) runs(spans []span, rows int, keep bool) error {
+	p.keeping, p.single = keep, len(p.together(spans)) == len(spans)
+	out := &p.out().rows
+	if err := growBlockOn(p.runtime, p.memory(), out, 4*max(1, rows)*p.model.Vocab()); err != nil {
+		return err
+	}
+	p.kept = kept{data: out.data, info: out.info(), elem: graph.Float32}
 	for at := 0; len(spans) > 0; {
 		some := p.together(spans)
 		spans = spans[len(some):]
 		n, err := p.pass(some, at)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		at += n
 	}
-	return view[float32](&p.logits, 0, rows*vocab), nil
+	return nil
+}
+
+// out is where the logits of the pass under way go, and memory what it is in.
+func (p *paged) out() *outputs {
+	if p.keeping {
+		return &p.logits[1]
+	}
+	return &p.logits[0]
+}
+
+func (p *paged) memory() *memory {
+	if p.keeping {
+		return p.model.session.device.memory
+	}
+	return nil
 }
 
 // together are the first spans, as many as one run takes. Where the graph does not
@@ -290,7 +325,7 @@ func (p *paged) pass(spans []span, at int) (rows int, err error) {
 			}
 		}
 	}
-	if copies == 0 { // what is recorded copies nothing
+	if copies == 0 && (p.single || !p.keeping) { // what is recorded copies nothing
 		if c, s, err := p.recorded(spans); err != nil {
 			return 0, err
 		} else if c != nil {
@@ -403,14 +438,16 @@ func (k *packing) add(tokens []int32, past, rows int, blocks blockTable) {
 // where row at is, and where it wants none the one that it gives goes there.
 func (p *paged) size(spans, tokens, width, rows, at, copies int) error {
 	vocab := p.model.Vocab()
-	to := p.logits.at(4 * at * vocab)
+	out := p.out()
+	to := out.rows.at(4 * at * vocab)
 	if rows == 0 {
-		if err := growBlock(p.runtime, &p.spare, 4*vocab); err != nil {
+		if err := growBlockOn(p.runtime, p.memory(), &out.spare, 4*vocab); err != nil {
 			return err
 		}
-		to, rows = p.spare.data, 1
+		to, rows = out.spare.data, 1
 	}
 	setView(&p.output[0], to, 4, rows, vocab)
+	p.output[0].memory = out.rows.info()
 	for _, f := range []struct {
 		to    *feed
 		shape []int
@@ -454,7 +491,7 @@ func (p *paged) free() {
 	for i := range p.tensors {
 		p.tensors[i].free()
 	}
-	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.in.copies.memory, &p.logits, &p.spare, &p.handles} {
+	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.in.copies.memory, &p.logits[0].rows, &p.logits[0].spare, &p.logits[1].rows, &p.logits[1].spare, &p.handles} {
 		b.free()
 	}
 	p.views.free()

@@ -29,20 +29,22 @@ type Sampler struct {
 	runs  map[samplerKind]*samplerRun
 	steps []block // weights of the steps drafted, on the device
 	sizes []int   // their rows
-	host  block   // weights of the last draw that was not a step
+	spare block   // weights of the last draw that was not a step, on the device
+	host  block   // and of the last whose weights were asked for
 	reran int     // rows computed again because their nucleus was wide
 }
 
 // samplerKind says which of a sampler's graphs.
 type samplerKind struct {
-	steps int // 0: a draw
-	wide  bool
+	steps  int // 0: a draw
+	wide   bool
+	logits graph.ElementType
 }
 
-// SamplerRow is one row of logits and what is drawn from it with. Slices are read
-// during the call.
-type SamplerRow struct {
-	Logits  []float32
+// SamplerRow is what is drawn from one row of logits with. Slices are read during
+// the call. (This and the types behind it are aliases, so that packages which
+// sample can declare the same without importing this one.)
+type SamplerRow = struct {
 	Edits   []Edit
 	Uniform float64   // in [0, 1)
 	Noise   []float32 // with Race, by token
@@ -51,7 +53,7 @@ type SamplerRow struct {
 // Edit changes the logit of one token, in the order of the fields: Add is added,
 // Penalty divides what is positive and multiplies what is negative, Ban makes the
 // token impossible, Less and then Presence are subtracted.
-type Edit struct {
+type Edit = struct {
 	Token          int32
 	Add, Penalty   float32 // Penalty 1 is neutral
 	Ban            bool
@@ -59,15 +61,15 @@ type Edit struct {
 }
 
 // Drawn is what was drawn from a row.
-type Drawn struct {
-	Token  int32
-	Prob   float64
-	Margin float64 // see graph.SamplerMargin
-	Flags  int     // a sum of graph.FlagNaN and graph.FlagNone; then the rest is void
+type Drawn = struct {
+	Token     int32
+	Prob      float64
+	Margin    float64 // see graph.SamplerMargin
+	NaN, None bool    // a logit is NaN or +Inf, no token is possible; then the rest is void
 }
 
 // Drafted is a token that a step drew, in the order of the steps' rows.
-type Drafted struct {
+type Drafted = struct {
 	Token   int32
 	Row     int     // of the target's logits, which decides over it
 	Uniform float64 // for the token in its place
@@ -75,7 +77,7 @@ type Drafted struct {
 
 // Verified are the numbers that decide over a drafted token; graph.VerifyP and the
 // names after it say what they are.
-type Verified struct {
+type Verified = struct {
 	P, Q, Overlap, Below, Scaled, Unadjusted float64
 	Recovered                                int32
 }
@@ -101,7 +103,7 @@ func (s *Sampler) open() (err error) {
 	if s.device, err = parseDevice(s.session); err != nil {
 		return err
 	}
-	s.options.Logits, s.options.Steps = graph.Float32, 0
+	s.options.Steps = 0
 	s.device.runtime = s.runtime
 	s.device.lock()
 	defer s.device.unlock()
@@ -110,43 +112,90 @@ func (s *Sampler) open() (err error) {
 			return s.device.explain(err)
 		}
 	}
-	_, err = s.run(samplerKind{})
+	_, err = s.run(samplerKind{logits: graph.Float32})
 	return err
 }
 
-// Draw draws a token from each row. The weights stay on the device as those of a
-// step, from 0 on, until the next draw of that step; those of steps after it are
-// forgotten. With step -1 they come to the host: see Weights.
-func (s *Sampler) Draw(rows []SamplerRow, step int) ([]Drawn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.device.lock()
-	defer s.device.unlock()
-	drawn, err := s.draw(rows, step, false)
+// Draw draws a token from each row, of which there is one for every SamplerRow.
+// The weights stay on the device as those of a step, from 0 on, until the next draw
+// of that step; those of steps after it are forgotten. With step -1 they are no
+// step's.
+func (s *Sampler) Draw(from Rows, rows []SamplerRow, step int) (drawn []Drawn, err error) {
+	err = s.with(from, func(x *lent) (err error) {
+		if step > len(s.sizes) {
+			return fmt.Errorf("it is step %d after %d steps", step, len(s.sizes))
+		}
+		to := &s.spare
+		if step >= 0 {
+			s.steps = append(s.steps, make([]block, max(0, step+1-len(s.steps)))...)
+			s.sizes = append(s.sizes[:step], len(rows))
+			to = &s.steps[step]
+		}
+		if err := growBlockOn(s.runtime, s.device.memory, to, s.row()*len(rows)); err != nil {
+			return err
+		}
+		drawn, err = s.draw(x, rows, to, false)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("draw from %d rows: %w", len(rows), s.device.explain(err))
+		return nil, fmt.Errorf("draw from %d rows: %w", len(rows), err)
 	}
 	return drawn, nil
 }
 
-func (s *Sampler) draw(rows []SamplerRow, step int, wide bool) ([]Drawn, error) {
-	if len(rows) == 0 || step > len(s.sizes) {
-		return nil, fmt.Errorf("step %d with %d rows after %d steps", step, len(rows), len(s.sizes))
+// Weights draws as a Draw that is no step's does, and brings the weights to the
+// host: relative to each other, by row and token. They are valid until the next
+// call of it.
+func (s *Sampler) Weights(from Rows, rows []SamplerRow) (drawn []Drawn, weights [][]float32, err error) {
+	err = s.with(from, func(x *lent) (err error) {
+		if err := growBlock(s.runtime, &s.host, s.row()*len(rows)); err != nil {
+			return err
+		}
+		drawn, err = s.draw(x, rows, &s.host, false)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("weights of %d rows: %w", len(rows), err)
 	}
-	r, err := s.run(samplerKind{wide: wide})
+	for i := range rows {
+		weights = append(weights, view[float32](&s.host, s.row()*i, s.options.Vocab))
+	}
+	return drawn, weights, nil
+}
+
+// row is the size in bytes of a row of weights.
+func (s *Sampler) row() int { return 4 * s.options.Stride() }
+
+// lent are the rows of a call.
+type lent struct {
+	kept
+	host HostRows // in their place
+}
+
+// with makes a call over rows that stay as they are until it returns.
+func (s *Sampler) with(from Rows, call func(*lent) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows, back, err := from.lend()
+	if err != nil {
+		return err
+	}
+	defer back()
+	s.device.lock()
+	defer s.device.unlock()
+	x := &lent{kept: rows}
+	if x.host, _ = from.(HostRows); x.data == nil {
+		x.elem, x.rows = graph.Float32, len(x.host)/s.options.Vocab
+	}
+	return s.device.explain(call(x))
+}
+
+func (s *Sampler) draw(from *lent, rows []SamplerRow, to *block, wide bool) ([]Drawn, error) {
+	r, err := s.run(samplerKind{wide: wide, logits: from.elem})
 	if err != nil {
 		return nil, err
 	}
-	if err := r.rows(s.options, rows); err != nil {
-		return nil, err
-	}
-	to := &s.host
-	if step >= 0 {
-		s.steps = append(s.steps, make([]block, max(0, step+1-len(s.steps)))...)
-		s.sizes = append(s.sizes[:step], len(rows))
-		to = &s.steps[step]
-	}
-	if err := s.grow(to, 4*len(rows)*s.options.Stride(), step >= 0); err != nil {
+	if err := r.rows(s.options, from, rows); err != nil {
 		return nil, err
 	}
 	r.out(graph.SamplerOut).at(to, len(rows), s.options.Stride())
@@ -155,45 +204,24 @@ func (s *Sampler) draw(rows []SamplerRow, step int, wide bool) ([]Drawn, error) 
 		return drawn, err
 	}
 	s.reran += wideRows
-	return s.draw(rows, step, true)
-}
-
-// grow makes a block of the device's, or the host's, at least so large.
-func (s *Sampler) grow(b *block, size int, onDevice bool) (err error) {
-	if b.data != nil && b.size >= size {
-		return nil
-	}
-	b.free()
-	var m *memory
-	if onDevice {
-		m = s.device.memory
-	}
-	*b, err = newBlock(s.runtime, m, size)
-	return err
-}
-
-// Weights are those of a row of the last draw with step -1: relative to each
-// other, by token. They are valid until the next one.
-func (s *Sampler) Weights(row int) []float32 {
-	return view[float32](&s.host, 4*row*s.options.Stride(), s.options.Vocab)
+	return s.draw(from, rows, to, true)
 }
 
 // Verify draws from each of the target's rows, and compares the laws that the
 // drafted tokens were drawn from, all that the steps since step 0 have made, with
 // the rows that decide over them.
-func (s *Sampler) Verify(rows []SamplerRow, drafted []Drafted) ([]Drawn, []Verified, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.device.lock()
-	defer s.device.unlock()
-	drawn, verified, err := s.verify(rows, drafted, false)
+func (s *Sampler) Verify(from Rows, rows []SamplerRow, drafted []Drafted) (drawn []Drawn, verified []Verified, err error) {
+	err = s.with(from, func(x *lent) (err error) {
+		drawn, verified, err = s.verify(x, rows, drafted, false)
+		return err
+	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("verify %d drafted tokens with %d rows: %w", len(drafted), len(rows), s.device.explain(err))
+		return nil, nil, fmt.Errorf("verify %d drafted tokens with %d rows: %w", len(drafted), len(rows), err)
 	}
 	return drawn, verified, nil
 }
 
-func (s *Sampler) verify(rows []SamplerRow, drafted []Drafted, wide bool) ([]Drawn, []Verified, error) {
+func (s *Sampler) verify(from *lent, rows []SamplerRow, drafted []Drafted, wide bool) ([]Drawn, []Verified, error) {
 	have := 0
 	for _, n := range s.sizes {
 		have += n
@@ -201,11 +229,11 @@ func (s *Sampler) verify(rows []SamplerRow, drafted []Drafted, wide bool) ([]Dra
 	if len(drafted) == 0 || len(drafted) != have || len(rows) == 0 {
 		return nil, nil, fmt.Errorf("the steps drew %d tokens", have)
 	}
-	r, err := s.run(samplerKind{steps: len(s.sizes), wide: wide})
+	r, err := s.run(samplerKind{steps: len(s.sizes), wide: wide, logits: from.elem})
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.rows(s.options, rows); err != nil {
+	if err := r.rows(s.options, from, rows); err != nil {
 		return nil, nil, err
 	}
 	for i, n := range s.sizes {
@@ -220,7 +248,7 @@ func (s *Sampler) verify(rows []SamplerRow, drafted []Drafted, wide bool) ([]Dra
 	}
 	if wideRows > 0 && !wide {
 		s.reran += wideRows
-		return s.verify(rows, drafted, true)
+		return s.verify(from, rows, drafted, true)
 	}
 	return drawn, r.verified(len(drafted)), nil
 }
@@ -244,6 +272,7 @@ func (s *Sampler) Close() error {
 	for i := range s.steps {
 		s.steps[i].free()
 	}
+	s.spare.free()
 	s.host.free()
 	s.runs, s.steps, s.sizes = nil, nil, nil
 	return s.device.free()
@@ -256,7 +285,7 @@ func (s *Sampler) run(kind samplerKind) (*samplerRun, error) {
 		return r, nil
 	}
 	o := s.options
-	o.Steps = kind.steps
+	o.Steps, o.Logits = kind.steps, kind.logits
 	if kind.wide {
 		o.Candidates = o.Stride()
 	}

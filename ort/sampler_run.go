@@ -32,9 +32,11 @@ type samplerTensor struct {
 }
 
 // at points the tensor at memory of someone else's.
-func (t *samplerTensor) at(b *block, shape ...int) {
-	setView(t.view, b.data, t.elem, shape...)
-	t.view.memory = b.info()
+func (t *samplerTensor) at(b *block, shape ...int) { t.point(b.data, b.info(), shape...) }
+
+func (t *samplerTensor) point(data, info unsafe.Pointer, shape ...int) {
+	setView(t.view, data, t.elem, shape...)
+	t.view.memory = info
 }
 
 // make gives the tensor a shape, and memory for it on the host.
@@ -46,7 +48,7 @@ func (t *samplerTensor) make(rt *C.dm_runtime, shape ...int) error {
 	if err := growBlock(rt, &t.memory, size); err != nil {
 		return err
 	}
-	setView(t.view, t.memory.data, t.elem, shape...)
+	t.at(&t.memory, shape...)
 	return nil
 }
 
@@ -94,13 +96,16 @@ func fill[T any](r *samplerRun, name string, n, width int, set func(row int, to 
 }
 
 // rows sets the inputs that are the rows', and makes room for their outputs.
-func (r *samplerRun) rows(o graph.SamplerOptions, rows []SamplerRow) error {
+func (r *samplerRun) rows(o graph.SamplerOptions, from *lent, rows []SamplerRow) error {
+	if len(rows) == 0 || len(rows) != from.rows || from.data == nil && len(from.host)%o.Vocab != 0 {
+		return fmt.Errorf("there are %d rows of %d logits", from.rows, o.Vocab)
+	}
 	edits := 1
 	for i := range rows {
 		row := &rows[i]
 		switch {
-		case len(row.Logits) != o.Vocab || o.Race && len(row.Noise) != o.Vocab:
-			return fmt.Errorf("row %d: %d logits and %d numbers of noise for a vocabulary of %d", i, len(row.Logits), len(row.Noise), o.Vocab)
+		case o.Race && len(row.Noise) != o.Vocab:
+			return fmt.Errorf("row %d: %d numbers of noise for a vocabulary of %d", i, len(row.Noise), o.Vocab)
 		case len(row.Edits) > 0 && !o.Edits:
 			return fmt.Errorf("row %d: the sampler was made without edits", i)
 		}
@@ -125,8 +130,12 @@ func (r *samplerRun) rows(o graph.SamplerOptions, rows []SamplerRow) error {
 			}
 		})
 	}
+	if from.data != nil {
+		r.in(graph.SamplerLogits).point(from.data, from.info, n, o.Vocab)
+	} else if err := fill(r, graph.SamplerLogits, n, o.Vocab, func(row int, to []float32) { copy(to, from.host[row*o.Vocab:]) }); err != nil {
+		return err
+	}
 	for _, err := range []error{
-		fill(r, graph.SamplerLogits, n, o.Vocab, func(row int, to []float32) { copy(to, rows[row].Logits) }),
 		fill(r, graph.SamplerNoise, n, o.Vocab, func(row int, to []float32) { copy(to, rows[row].Noise) }),
 		fill(r, graph.SamplerUniforms, n, 1, func(row int, to []float32) { to[0] = uniform(rows[row].Uniform) }),
 		fill(r, graph.EditTokens, n, edits, func(row int, to []int64) {
@@ -203,7 +212,7 @@ func (r *samplerRun) forward(rows int) (drawn []Drawn, wide int, err error) {
 	drawn = make([]Drawn, rows)
 	for i := range drawn {
 		f := int(flags[i])
-		drawn[i] = Drawn{Token: int32(tokens[i]), Prob: float64(probs[i]), Margin: float64(margins[i]), Flags: f &^ graph.FlagWide}
+		drawn[i] = Drawn{Token: int32(tokens[i]), Prob: float64(probs[i]), Margin: float64(margins[i]), NaN: f&graph.FlagNaN != 0, None: f&graph.FlagNone != 0}
 		if f == graph.FlagWide {
 			wide++
 		}

@@ -26,6 +26,7 @@ type solo struct {
 	positions block // int64 [context], 0, 1, 2, ..
 	raw       block // logits of one run in the graph's type
 	logits    block // float32 [R, vocab] of the pass
+	keeper    keeper
 
 	views                         views
 	inputs, output, past, present []C.dm_view
@@ -140,36 +141,48 @@ func (s *solo) forward(spans []span, rows int) ([]float32, error) {
 		return nil, err
 	}
 	at := 0
+	err := s.runs(spans, func(span *span, from, to, wanted int) error {
+		if err := s.feed(span.Slot, span.Past+from, span.Tokens[from:to], nil, &s.raw); err != nil {
+			return err
+		}
+		keepRows(view[float32](&s.logits, 4*at*vocab, wanted*vocab), &s.raw, to-from-wanted, vocab, s.model.bundle.layout.Logits)
+		at += wanted
+		return nil
+	})
+	return view[float32](&s.logits, 0, rows*vocab), err
+}
+
+// runs calls run for the tokens of each run of a pass, with how many of the last of
+// its logits are wanted.
+func (s *solo) runs(spans []span, run func(span *span, from, to, wanted int) error) error {
 	for i := range spans {
 		span := &spans[i]
 		if span.held < span.Past {
 			if err := s.share(span.Slot, span.lender, span.Past); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		for from := 0; from < len(span.Tokens); {
 			to := min(from+runTokens, len(span.Tokens))
-			wanted := max(0, span.Rows-(len(span.Tokens)-to)) // of this run, its last ones
-			wanted = min(wanted, to-from)
-			if err := s.feed(span.Slot, span.Past+from, span.Tokens[from:to]); err != nil {
-				return nil, err
+			wanted := max(0, span.Rows-(len(span.Tokens)-to))
+			if err := run(span, from, to, min(wanted, to-from)); err != nil {
+				return err
 			}
-			keepRows(view[float32](&s.logits, 4*at*vocab, wanted*vocab), &s.raw, to-from-wanted, vocab, s.model.bundle.layout.Logits)
-			at += wanted
 			from = to
 		}
 	}
-	return view[float32](&s.logits, 0, rows*vocab), nil
+	return nil
 }
 
-// feed runs the graph on some tokens of one slot.
-func (s *solo) feed(slot, past int, tokens []int32) error {
+// feed runs the graph on some tokens of one slot; the logits go to a block of that
+// memory.
+func (s *solo) feed(slot, past int, tokens []int32, m *memory, logits *block) error {
 	n, l := len(tokens), s.model.bundle.layout
 	ids := view[int64](&s.ids, 0, n)
 	for i, t := range tokens {
 		ids[i] = int64(t)
 	}
-	if err := growBlock(s.runtime, &s.raw, n*s.model.Vocab()*l.Logits.Size()); err != nil {
+	if err := growBlockOn(s.runtime, m, logits, n*s.model.Vocab()*l.Logits.Size()); err != nil {
 		return err
 	}
 	setView(&s.inputs[0], s.ids.data, 8, 1, n)
@@ -179,7 +192,8 @@ func (s *solo) feed(slot, past int, tokens []int32) error {
 	if s.position != nil {
 		setView(s.position, s.positions.at(8*past), 8, 1, n)
 	}
-	setView(&s.output[0], s.raw.data, l.Logits.Size(), 1, n, s.model.Vocab())
+	setView(&s.output[0], logits.data, l.Logits.Size(), 1, n, s.model.Vocab())
+	s.output[0].memory = logits.info()
 	cache := s.slots[slot].cache
 	if err := cache.feed(past, n); err != nil {
 		return err
@@ -224,6 +238,7 @@ func (s *solo) free() {
 	if s.mover != nil {
 		s.mover.free()
 	}
+	s.keeper.free(s.runtime)
 	for _, b := range []*block{&s.handles, &s.ids, &s.ones, &s.positions, &s.raw, &s.logits} {
 		b.free()
 	}

@@ -70,11 +70,14 @@ func setView(v *C.dm_view, data unsafe.Pointer, elem int, shape ...int) {
 }
 
 // growBlock makes the block at least so large; what it held is lost.
-func growBlock(rt *C.dm_runtime, b *block, size int) (err error) {
+func growBlock(rt *C.dm_runtime, b *block, size int) error { return growBlockOn(rt, nil, b, size) }
+
+// growBlockOn does the same in a device's memory.
+func growBlockOn(rt *C.dm_runtime, m *memory, b *block, size int) (err error) {
 	if b.size >= size && b.data != nil {
 		return nil
 	}
 	b.free()
-	*b, err = newBlock(rt, nil, max(size, 64))
+	*b, err = newBlock(rt, m, max(size, 64))
 	return err
 }

@@ -45,7 +45,9 @@ func Decide(rule Rule, drafted []int32, scored []Scored, last int32, margin floa
 		if rule.kind == lenientGreedy {
 			q = s.Unadjusted
 		}
-		out.P, out.Q, out.Overlap = append(out.P, s.P), append(out.Q, q), append(out.Overlap, min(s.Overlap, 1))
+		// What p(x) and q(x) say of the overlap holds of what is rounded, too.
+		overlap := max(min(s.P, s.Q), min(s.Overlap, 1-math.Abs(s.P-s.Q)))
+		out.P, out.Q, out.Overlap = append(out.P, s.P), append(out.Q, q), append(out.Overlap, overlap)
 		switch rule.kind {
 		case match:
 			out.Below = append(out.Below, s.Below)

@@ -5,7 +5,7 @@ package spec
 // row that stays there. In this order, all in float32: Add is added; Penalty
 // divides the logit if it is at least zero and multiplies it if it is not; Ban
 // makes the token impossible; Less, and then Presence, are subtracted.
-type Edit struct {
+type Edit = struct {
 	Token          int32
 	Add, Penalty   float32 // Penalty 1 changes nothing
 	Ban            bool

@@ -136,7 +136,7 @@ type reader struct {
 }
 
 func openReader(ctx context.Context, cfg configs.Config, name string, stderr io.Writer) (_ *reader, err error) {
-	models := app.NewModels(cfg, app.Logger(cfg.Log, stderr))
+	models := app.NewReaders(cfg, app.Logger(cfg.Log, stderr))
 	models.Interrupt(ctx)
 	var undo []func()
 	undo = append(undo, models.Close)

@@ -118,7 +118,7 @@ func (s *scoring) run(cmd *cobra.Command, cfg configs.Config, name string) (err 
 	defer closing(&err, dataset.Close)
 	s.options.Progress = progressLine(cmd.ErrOrStderr(), "score")
 	if s.likelihood || s.options.Kind == eval.Likelihood {
-		models := app.NewModels(cfg, app.Logger(cfg.Log, cmd.ErrOrStderr()))
+		models := app.NewReaders(cfg, app.Logger(cfg.Log, cmd.ErrOrStderr()))
 		models.Interrupt(ctx)
 		defer models.Close()
 		m, err := openJobModels(cfg, job, models)

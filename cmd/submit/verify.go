@@ -104,7 +104,7 @@ func (v *verifying) run(parent context.Context, cfg configs.Config, name string,
 	if err != nil {
 		return err
 	}
-	models := app.NewModels(cfg, app.Logger(cfg.Log, stderr))
+	models := app.NewReaders(cfg, app.Logger(cfg.Log, stderr))
 	models.Interrupt(ctx)
 	defer models.Close()
 	var held verified

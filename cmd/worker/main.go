@@ -115,7 +115,7 @@ func run(parent context.Context, cfg configs.Config, stderr io.Writer) error {
 			w.Out = cfg.Out
 		}
 		rig(w)
-		log.Info("waiting for shards", "queue", q.Server(), "worker", w.Name)
+		log.Info("waiting for shards", "queue", q.Server(), "worker", w.Name, "sampler", cfg.ORT.Sampler)
 		running.Go(func() {
 			err := w.Run(ctx, drain)
 			if errors.Is(err, context.Canceled) { // told to stop twice: not a failure

@@ -173,11 +173,8 @@ func (c *calibration) pass(ctx context.Context, of func(*lane) *cache, rows, per
 	if err := p.run(ctx); err != nil {
 		return 0, err
 	}
-	for i, f := range p.feeds {
-		for row := range p.spans[i].Rows {
-			// An error would end a sequence; here there is none.
-			_ = e.lanes[0].chain.Standardize(f.cache.row(row), c.text[:c.past+1+row], &c.dist)
-		}
+	if err := e.sampler.try(c, p, draft); err != nil {
+		return 0, err
 	}
 	return e.now().Sub(began), nil
 }

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-
-	"github.com/draftmill/draftmill/spec"
 )
 
 // loop is one draft-verify round of all sequences in the batch; those that end
@@ -24,9 +22,11 @@ func (e *Engine) loop(ctx context.Context) error {
 	if err := e.scoreAll(ctx); err != nil {
 		return err
 	}
-	e.each(e.batch, sampling, (*lane).standardize)
 	// Verify: accept a prefix of the draft, and one token of the target's.
-	e.each(e.batch, sampling, func(l *lane) error { return l.verify(e.rule) })
+	if err := e.sampler.verify(e.batch); err != nil {
+		return fmt.Errorf("verify what %d sequences drafted: %w", len(e.batch), err)
+	}
+	e.each(e.batch, sampling, (*lane).keep)
 
 	e.learn(scoring.Sub(drafting), e.now().Sub(scoring))
 	for _, l := range e.batch {
@@ -62,24 +62,10 @@ func (e *Engine) scoreAll(ctx context.Context) error {
 	return nil
 }
 
-// standardize makes the target's distributions of its logits.
-func (l *lane) standardize() error {
-	for t := range len(l.loop.Drafted) + 1 {
-		at := l.loop.Position + t
-		if err := l.standardizeRow(l.target.row(t), l.tokens[:at], &l.q[t]); err != nil {
-			return rowError{fmt.Errorf("score token %d: %w", at, err)}
-		}
-	}
-	return nil
-}
-
-// verify accepts a prefix of the draft and one token of the target's after it,
-// keeps them up to where the completion ends, and undoes the rest.
-func (l *lane) verify(rule spec.Rule) error {
-	n, k := l.loop.Position, len(l.loop.Drafted)
-	if err := spec.Verify(rule, l.loop.Drafted, l.proposal.p[:k], l.q[:k+1], l.request.Coins, n, &l.out); err != nil {
-		return rowError{fmt.Errorf("verify tokens %d to %d: %w", n, n+k, err)}
-	}
+// keep keeps what the loop has decided up to where the completion ends, and undoes
+// the rest.
+func (l *lane) keep() error {
+	n := l.loop.Position
 	l.tokens = append(l.tokens[:n+l.out.Accepted], l.out.Token)
 	for _, x := range l.tokens[n:] {
 		if l.loop.Emitted++; l.end.push(x) {

@@ -11,6 +11,7 @@
 //	decode.go    one round of Algorithm 2 (Chen et al. 2023), for all sequences
 //	lookahead.go how many tokens a loop drafts, and what is learned from it
 //	draft.go     what drafts: a model, a distribution without one; draft_nested.go: both
+//	sampler.go   drawing and deciding for all sequences: here, or where the models are
 //	beams.go     beam search with drafts (Leviathan et al. 2022, A.4); branches.go: the caches of its tree
 //	cache.go     one sequence's KV cache in one model
 //	pass.go      one forward pass over spans of several sequences

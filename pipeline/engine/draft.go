@@ -30,8 +30,8 @@ func (e *Engine) propose(ctx context.Context) error {
 	if err := e.catchUp(ctx); err != nil {
 		return err
 	}
-	for first := true; len(e.drafting) > 0 || first && len(e.draftChunks) > 0; first = false {
-		if err := e.draftStep(ctx, first); err != nil {
+	for step := 0; len(e.drafting) > 0 || step == 0 && len(e.draftChunks) > 0; step++ {
+		if err := e.draftStep(ctx, step); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Engine) catchUp(ctx context.Context) error {
 // and what each of them draws from it. What is drafted is verified, whatever the
 // policy says to it; nothing is drafted behind an end of sequence. Chunks of
 // prompts ride along in the first one.
-func (e *Engine) draftStep(ctx context.Context, first bool) error {
+func (e *Engine) draftStep(ctx context.Context, step int) error {
 	p := &e.draft
 	p.begin()
 	e.each(e.drafting, drafting, func(l *lane) error {
@@ -87,7 +87,7 @@ func (e *Engine) draftStep(ctx context.Context, first bool) error {
 		d.before, d.least = len(d.tokens), 1
 		return l.drafter.feed(d, l.most()-d.drafted(), p, &l.loop.Draft)
 	})
-	if first {
+	if step == 0 {
 		for _, c := range e.draftChunks {
 			c.add(p)
 		}
@@ -97,7 +97,9 @@ func (e *Engine) draftStep(ctx context.Context, first bool) error {
 			return fmt.Errorf("draft for %d sequences: %w", len(p.spans), err)
 		}
 	}
-	e.each(e.drafting, e.drawing(), func(l *lane) error { return l.drafter.draw(&l.proposal) })
+	if err := e.sampler.draft(step, e.drafting); err != nil {
+		return fmt.Errorf("draw the drafts of %d sequences: %w", len(e.drafting), err)
+	}
 	e.drafting = slices.DeleteFunc(e.drafting, func(l *lane) bool {
 		d := &l.proposal
 		if l.err != nil {
@@ -108,15 +110,6 @@ func (e *Engine) draftStep(ctx context.Context, first bool) error {
 		return len(drafted) == 0 || d.drafted() == l.most() || !e.policy.More(d.least) || slices.ContainsFunc(drafted, e.ends)
 	})
 	return nil
-}
-
-// drawing is the part of the time that drawing belongs to: with a draft model,
-// sampling; a distribution that needs none is all that drafting is.
-func (e *Engine) drawing() func(*lane) *time.Duration {
-	if e.pair.Draft == nil {
-		return drafting
-	}
-	return sampling
 }
 
 // ends reports whether a token ends a sequence.
@@ -163,6 +156,7 @@ type proposal struct {
 	start  int     // where x~_1 stands
 	before int     // how long tokens was before this step
 	p      []spec.Dist
+	rows   []int // in place of p, where laws stay on a device: see remote.Loop
 
 	rule        spec.Rule
 	coins       spec.DraftCoins
@@ -181,9 +175,14 @@ func (d *proposal) law() *spec.Dist { return &d.p[d.drafted()] }
 func (d *proposal) draw() (x int32) {
 	p := d.law()
 	x = d.rule.Draft(p, &d.coins, len(d.tokens))
-	d.least = min(d.least, p.Prob(x))
-	d.tokens = append(d.tokens, x)
+	d.add(x, p.Prob(x))
 	return x
+}
+
+// add takes the next token and its probability.
+func (d *proposal) add(x int32, p float64) {
+	d.least = min(d.least, p)
+	d.tokens = append(d.tokens, x)
 }
 
 // sure notes how probable a model's logits make the token x, where p does not

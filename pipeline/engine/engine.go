@@ -36,6 +36,7 @@ type Engine struct {
 	settings Settings
 	rule     spec.Rule
 	policy   spec.Policy
+	sampler  sampler
 	now      func() time.Time
 
 	lanes    []*lane // made when they are needed
@@ -88,6 +89,9 @@ func newAt(ctx context.Context, pair Pair, s Settings, now func() time.Time) (*E
 		policy: s.Lookahead.Policy(s.K, s.Lanes, s.AutoLanes && s.Lanes > 1),
 		score:  pass{model: pair.Target, now: now},
 		draft:  pass{model: pair.Draft, now: now},
+	}
+	if err := e.sampleWith(pair); err != nil {
+		return nil, err
 	}
 	l, err := e.newLane()
 	if err != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/draftmill/draftmill/pipeline/engine/remote"
 	"github.com/draftmill/draftmill/pipeline/tokenize"
 	"github.com/draftmill/draftmill/spec"
 )
@@ -72,8 +73,20 @@ type Pair struct {
 	EOS       []int32
 	Lanes     int // sequences that there is memory for; 0: no bound
 	Reads     Reads
+	Remote    Remote // where rows of logits stay with the models; nil: they come to the host
 
 	Encoder *Encoder // nil: the target is a decoder-only model
+}
+
+// Remote is a pair's models where an engine does not look at logits: they stay where
+// they were computed, and tokens are drawn from them there. It is made for one
+// engine's settings; see [Settings.Remote].
+type Remote interface {
+	remote.Sampler
+	// KeepTarget and KeepDraft are Forward of the pair's decoders, without the
+	// logits.
+	KeepTarget(ctx context.Context, spans []Span) error
+	KeepDraft(ctx context.Context, spans []Span) error
 }
 
 // Encoder says how the sequences of an encoder-decoder target are built: the

@@ -10,6 +10,7 @@ import (
 // lengths, and how its time is divided among them.
 type pass struct {
 	model Decoder
+	keep  func(context.Context, []Span) error // in place of model.Forward, where logits stay with the model; else nil
 	now   func() time.Time
 	spans []Span
 	feeds []feed // of the same sequences
@@ -63,11 +64,14 @@ func (p *pass) run(ctx context.Context) error {
 	for i, f := range p.feeds {
 		f.cache.rollback(p.spans[i].Past) // until the pass has succeeded
 	}
-	logits, err := p.model.Forward(ctx, p.spans)
+	logits, err := p.forward(ctx)
 	if err != nil {
 		return err
 	}
 	vocab := p.model.Vocab()
+	if logits == nil {
+		vocab = 0
+	}
 	for i, f := range p.feeds {
 		s := &p.spans[i]
 		f.cache.tokens = append(f.cache.tokens, f.tokens[f.cache.held():]...)
@@ -75,6 +79,13 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	p.divide(p.now().Sub(began))
 	return nil
+}
+
+func (p *pass) forward(ctx context.Context) ([]float32, error) {
+	if p.keep != nil {
+		return nil, p.keep(ctx, p.spans)
+	}
+	return p.model.Forward(ctx, p.spans)
 }
 
 func (p *pass) divide(took time.Duration) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/draftmill/draftmill/cmd/internal/sampling"
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
@@ -32,6 +33,7 @@ type Models struct {
 	known     map[string]*entry // by what it was called
 	tables    map[string]*spec.NGram
 	bandwidth map[*ort.Model]float64 // bytes a second, by the target whose weights were the measure
+	said      map[string]bool        // what is logged once
 	inited    bool
 }
 
@@ -76,7 +78,7 @@ func (m *Models) reads(models []*ort.Model) (r engine.Reads) {
 
 // NewModels makes an empty store; nothing is loaded yet.
 func NewModels(cfg configs.Config, log *slog.Logger) *Models {
-	return &Models{cfg: cfg, log: log, ctx: context.Background(), turn: make(chan struct{}, 1), known: map[string]*entry{}, tables: map[string]*spec.NGram{}, bandwidth: map[*ort.Model]float64{}}
+	return &Models{cfg: cfg, log: log, ctx: context.Background(), turn: make(chan struct{}, 1), known: map[string]*entry{}, tables: map[string]*spec.NGram{}, bandwidth: map[*ort.Model]float64{}, said: map[string]bool{}}
 }
 
 // lock waits for its turn until ctx ends.
@@ -217,7 +219,9 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 // open makes the decoders of one job in one mode. The caller has the turn.
 func (m *Models) open(ctx context.Context, overrides pipeline.Place, device devices, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
 	var decoders []*ort.Decoder
+	var remote *sampling.Pair
 	release := func() {
+		m.closedSampler(remote)
 		for _, d := range decoders {
 			m.closed(d)
 		}
@@ -265,8 +269,16 @@ func (m *Models) open(ctx context.Context, overrides pipeline.Place, device devi
 		decoders = append(decoders, d)
 	}
 	pair.Target = decoders[0]
+	var draft *ort.Decoder
 	if len(decoders) > 1 {
-		pair.Draft = decoders[1]
+		draft = decoders[1]
+		pair.Draft = draft
+	}
+	if remote, err = m.sampler(job, mode, device, pair, decoders[0], draft); err != nil {
+		return none, nil, err
+	}
+	if remote != nil {
+		pair.Remote = remote
 	}
 	return pair, release, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/draftmill/draftmill/ort"
+	"github.com/draftmill/draftmill/pipeline/engine/remote"
 	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/spec/spectest"
 )
@@ -62,7 +63,7 @@ func TestLaw(t *testing.T) {
 
 // lawful is a pair of small models that a device draws for.
 type lawful struct {
-	d      *Device
+	d      *device
 	q, p   *spectest.Model
 	chain  *spec.Chain
 	k      int
@@ -76,7 +77,7 @@ func (l *lawful) loop(coins *spectest.Coins) string {
 	row := func(m *spectest.Model, at int) Row {
 		return Row{Logits: m.Logits(tokens), Chain: l.chain, Tokens: tokens, Coins: coins, At: at}
 	}
-	must := func(drawn []ort.Drawn, err error) int32 {
+	must := func(drawn []remote.Place, err error) int32 {
 		if err != nil {
 			panic(err)
 		}
@@ -88,7 +89,7 @@ func (l *lawful) loop(coins *spectest.Coins) string {
 	}
 	var out spec.Outcome
 	later := &later{Coins: coins, have: map[int]float64{}}
-	v := Loop{Chain: l.chain, Tokens: tokens, Drafted: tokens[n:], Coins: later, Out: &out}
+	v := Loop{Loop: remote.Loop{Chain: l.chain, Tokens: tokens, Drafted: tokens[n:], Coins: later, Out: &out}}
 	for t := range l.k + 1 {
 		v.Logits = append(v.Logits, l.q.Logits(tokens[:n+t])...)
 	}

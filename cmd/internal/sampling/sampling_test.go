@@ -10,6 +10,7 @@ import (
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/graph"
 	"github.com/draftmill/draftmill/ort/library"
+	"github.com/draftmill/draftmill/pipeline/engine/remote"
 	"github.com/draftmill/draftmill/spec"
 )
 
@@ -30,22 +31,120 @@ func eachDevice(t *testing.T, f func(t *testing.T, o ort.Options)) {
 	}
 }
 
-func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, candidates int) *Device {
+// device is a sampler whose logits the test makes up.
+type device struct {
+	*remote.Device
+	host *host
+	rule spec.Rule
+}
+
+// host is its sampler: the rows are the host's, and not a model's.
+type host struct {
+	*ort.Sampler
+	logits  ort.HostRows
+	weights [][]float32
+}
+
+func (h *host) Draft(step int, rows []remote.Row) ([]remote.Drawn, error) {
+	return h.Sampler.Draw(h.logits, rows, step)
+}
+
+func (h *host) Draw(rows []remote.Row) (drawn []remote.Drawn, err error) {
+	drawn, h.weights, err = h.Weights(h.logits, rows)
+	return drawn, err
+}
+
+func (h *host) Verify(rows []remote.Row, drafted []remote.Drafted) ([]remote.Drawn, []remote.Verified, error) {
+	return h.Sampler.Verify(h.logits, rows, drafted)
+}
+
+func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, candidates int) *device {
 	t.Helper()
 	r, err := spec.ParseRule(rule)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(o, s, r, vocab, candidates)
+	r = r.For(s)
+	options := Options(s, r, vocab)
+	options.Candidates = candidates
+	sampler, err := ort.NewSampler(o, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
+		if err := sampler.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return d
+	h := &host{Sampler: sampler}
+	return &device{remote.New(h, s, r, vocab), h, r}
+}
+
+// Row is a place, and the logits there.
+type Row struct {
+	Logits []float32
+	Chain  *spec.Chain
+	Tokens []int32
+	Coins  spec.Uniforms
+	At     int
+}
+
+// Draft and Draw answer with one error for all rows.
+func (d *device) Draft(step int, rows []Row) ([]remote.Place, error) {
+	return d.draw(rows, func(places []remote.Place) error { return d.Device.Draft(step, places) })
+}
+
+func (d *device) Draw(rows []Row) ([]remote.Place, error) { return d.draw(rows, d.Device.Draw) }
+
+func (d *device) draw(rows []Row, draw func([]remote.Place) error) ([]remote.Place, error) {
+	d.host.logits = nil
+	var places []remote.Place
+	for _, r := range rows {
+		d.host.logits = append(d.host.logits, r.Logits...)
+		places = append(places, remote.Place{Chain: r.Chain, Tokens: r.Tokens, Coins: r.Coins, At: r.At})
+	}
+	err := draw(places)
+	for i := range places {
+		if err == nil {
+			err = places[i].Err
+		}
+	}
+	return places, err
+}
+
+// Loop is one sequence's part of a verification, and the target's K+1 rows.
+type Loop struct {
+	remote.Loop
+	Logits []float32
+}
+
+// Verify verifies loops that drafted in company: step t was that of the loops that
+// drafted more than t, in their order.
+func (d *device) Verify(loops []Loop) error {
+	d.host.logits = nil
+	all := make([]remote.Loop, len(loops))
+	for i := range loops {
+		l := loops[i].Loop
+		d.host.logits = append(d.host.logits, loops[i].Logits...)
+		l.Start, l.Rows = len(l.Tokens)-len(l.Drafted), nil
+		for t := range l.Drafted {
+			n := 0
+			for _, o := range loops[:i] {
+				if len(o.Drafted) > t {
+					n++
+				}
+			}
+			l.Rows = append(l.Rows, n)
+		}
+		all[i] = l
+	}
+	err := d.Device.Verify(all)
+	for i := range all {
+		if err == nil {
+			err = all[i].Err
+		}
+	}
+	return err
 }
 
 // randomRow draws logits of the shapes that models have, with ties and with
@@ -171,7 +270,7 @@ func TestStandardize(t *testing.T) {
 					}
 					u, x := row.Coins.Uniform(spec.BonusCoin, row.At), drawn[i].Token
 					below, p := dist.Below(x), dist.Prob(x)
-					if alike(d.sampler.Weights(i), &dist) && below-near <= u && u <= below+p+near && math.Abs(p-drawn[i].Prob) <= near {
+					if alike(d.host.weights[i], &dist) && below-near <= u && u <= below+p+near && math.Abs(p-drawn[i].Prob) <= near {
 						if ok = true; at > 0 {
 							nudges++
 						}
@@ -228,7 +327,7 @@ func verifyCase(t *testing.T, o ort.Options, rule string, r *rand.Rand, n int) {
 	var lanes []lane
 	for i := range 1 + r.IntN(3) {
 		prompt := []int32{int32(r.IntN(vocab)), int32(r.IntN(vocab))}
-		loops = append(loops, Loop{Chain: chainT(t, s, vocab, prompt), Tokens: prompt, Coins: spec.Coins{Seed: uint64(n), Row: uint64(i)}, Out: new(spec.Outcome)})
+		loops = append(loops, Loop{Loop: remote.Loop{Chain: chainT(t, s, vocab, prompt), Tokens: prompt, Coins: spec.Coins{Seed: uint64(n), Row: uint64(i)}, Out: new(spec.Outcome)}})
 		lanes = append(lanes, lane{k: r.IntN(4), p: make([]spec.Dist, 4)})
 	}
 	for t0 := range 3 { // the draft's steps
@@ -333,11 +432,11 @@ func TestWide(t *testing.T) {
 			if err := row.Chain.Standardize(logits, nil, &dist); err != nil {
 				t.Fatal(err)
 			}
-			if !alike(d.sampler.Weights(0), &dist) {
+			if !alike(d.host.weights[0], &dist) {
 				t.Errorf("row %d is another law", i)
 			}
-			if d.Reran() != i {
-				t.Errorf("%d rows were computed again after row %d", d.Reran(), i)
+			if d.host.Reran() != i {
+				t.Errorf("%d rows were computed again after row %d", d.host.Reran(), i)
 			}
 		}
 	})
@@ -367,7 +466,7 @@ func TestNoDistribution(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
-				if c.name != "banned" && (len(drawn) != 2 || drawn[1].Flags != 0 || drawn[1].Token < 0 || drawn[1].Token > 2) {
+				if c.name != "banned" && (len(drawn) != 2 || drawn[1].Err != nil || drawn[1].Token < 0 || drawn[1].Token > 2) {
 					t.Errorf("the row beside it: %+v", drawn)
 				}
 			})

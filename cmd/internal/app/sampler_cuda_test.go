@@ -1,0 +1,5 @@
+//go:build cuda
+
+package app
+
+func init() { samplerDevices = []string{"cuda"} }

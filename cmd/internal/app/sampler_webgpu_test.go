@@ -1,0 +1,5 @@
+//go:build webgpu
+
+package app
+
+func init() { samplerDevices = []string{"webgpu"} }
