@@ -47,7 +47,7 @@ test-report: ort
 test-webgpu: ort
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'WebGPU|Mover' ./ort
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'Standardize|Verify|Wide|NoDistribution' ./cmd/internal/sampling
-	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run DevicesOfAPair ./cmd/internal/app
+	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'DevicesOfAPair|SamplerOnDevice' ./cmd/internal/app
 
 ## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails); see docs/gpu.md
 test-cuda:

@@ -63,9 +63,12 @@ func TestSamplerOnDevice(t *testing.T) {
 			{"lenient greedy", spec.Sampling{}, "lenient:0.5"},
 			{"capped", spec.Sampling{Temperature: 0.7, MinP: 0.01}, "capped:0.8"},
 		}
-		sequences, tokens, near := 12, 24, 2e-5
-		if device != "cpu" { // where software stands in for a GPU, a pass takes seconds
-			cases, sequences, tokens, near = cases[:3], 3, 4, 1e-3
+		sequences, tokens, near := 8, 16, 2e-5
+		if device == "cuda" { // a row's logits are not the same in another pass
+			near = 1e-2
+		}
+		if device == "webgpu" { // in software a pass takes seconds
+			cases, sequences, tokens, near = cases[2:3], 3, 3, 1e-3
 		}
 		all := map[string]*Models{}
 		for _, place := range []string{configs.SamplerHost, configs.SamplerDevice} {

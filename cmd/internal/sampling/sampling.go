@@ -40,10 +40,14 @@ func New(o ort.Options, s graph.SamplerOptions, target, draft *ort.Decoder) (*Pa
 func (p *Pair) Close() error { return p.sampler.Close() }
 
 // KeepTarget makes a pass of the target.
-func (p *Pair) KeepTarget(ctx context.Context, spans []ort.Span) error { return p.target.Keep(ctx, spans) }
+func (p *Pair) KeepTarget(ctx context.Context, spans []ort.Span) error {
+	return p.target.Keep(ctx, spans)
+}
 
 // KeepDraft makes a pass of the draft.
-func (p *Pair) KeepDraft(ctx context.Context, spans []ort.Span) error { return p.draft.Keep(ctx, spans) }
+func (p *Pair) KeepDraft(ctx context.Context, spans []ort.Span) error {
+	return p.draft.Keep(ctx, spans)
+}
 
 // Draft draws from the draft's rows.
 func (p *Pair) Draft(step int, rows []remote.Row) ([]remote.Drawn, error) {
