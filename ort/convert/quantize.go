@@ -164,8 +164,10 @@ func bestRange(x []float32, inverse float32) float32 {
 	return scale
 }
 
-// widths are the parts of a block's range that are tried with zero points.
-var widths = [4]float32{1, 0.94, 0.88, 0.82}
+// widths are the parts of a block's range that are tried with zero points of 4
+// bits. The zero point is an integer, so that a little more than the range may fit
+// better than the range.
+var widths = [...]float32{1.06, 1.03, 1, 0.97, 0.92, 0.86}
 
 // between quantizes a block with a zero point.
 func (s scheme) between(x []float32, q []byte, round rounding) (scale float32, zero byte) {
@@ -178,21 +180,27 @@ func (s scheme) between(x []float32, q []byte, round rounding) (scale float32, z
 		return s.settle(x, 0, 0, q), 0
 	}
 	unit := 1 / max(high, -low)
-	tried := widths[:]
-	if s.bits == 8 {
-		tried = tried[:1]
-	}
-	var best float32 = -1
-	for _, part := range tried {
-		inverse := float32(top) / ((high - low) * part)
-		z := nearest(-low*part, inverse, 0, top)
-		fit, gain := s.fit(x, unit, inverse, z)
-		if gain > best {
-			scale, zero, best = fit, byte(z), gain
+	best, chosen := float32(-1), int32(0)
+	try := func(inverse float32, z int32) {
+		if fit, gain := s.fit(x, unit, inverse, z); gain > best {
+			scale, chosen, best = fit, z, gain
 		}
 	}
-	scale, _ = s.fit(x, unit, 1/scale, int32(zero))
-	return s.settle(x, round(scale), int32(zero), q), zero
+	tried := widths[:]
+	if s.bits == 8 {
+		tried = []float32{1}
+	}
+	for _, part := range tried {
+		inverse := float32(top) / ((high - low) * part)
+		try(inverse, nearest(-low*part, inverse, 0, top))
+	}
+	if s.bits == 4 { // the neighbours of the best zero point
+		inverse, z := 1/scale, chosen
+		try(inverse, max(z-1, 0))
+		try(inverse, min(z+1, top))
+	}
+	scale, _ = s.fit(x, unit, 1/scale, chosen)
+	return s.settle(x, round(scale), chosen, q), byte(chosen)
 }
 
 // fit rounds a block with a zero point; scale is the best for these integers, and
