@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type vocabulary struct {
 	squeeze        bool // several spaces become one (t5)
 	charsmap       []byte
 	template       string
+	strip          []string // control tokens that take the spaces behind them along
 }
 
 // Types of tokens, as GGUF numbers them.
@@ -75,7 +77,8 @@ func init() {
 		"gpt-2 gpt2 default phi-2":                  byteLevel(true),
 		"qwen2 deepseek-r1-qwen":                    splitBy(qwenExpression),
 		"llama3 llama-v3 llama-bpe falcon3 pixtral": splitBy(llamaExpression),
-		"tekken": splitBy(tekkenExpression),
+		"smaug-bpe dbrx": splitBy(llamaExpression),
+		"tekken":         splitBy(tekkenExpression),
 		"smollm": digits,
 	} {
 		for _, name := range strings.Fields(names) {
@@ -87,10 +90,11 @@ func init() {
 // wholeWords are the pre-tokenizers whose vocabularies take a word that is in
 // them as it is, without merging.
 func (v *vocabulary) wholeWords() bool {
-	split, _ := splits[v.pre].(object)
-	text, _ := json.Marshal(split)
-	other, _ := json.Marshal(splits["llama3"])
-	return bytes.Equal(text, other) || v.pre == "tekken"
+	switch v.pre {
+	case "llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken":
+		return true
+	}
+	return false
 }
 
 // readVocabulary reads the tokenizer that a file carries.
@@ -149,6 +153,9 @@ func readVocabulary(meta gguf.Metadata, size int) (*vocabulary, error) {
 					v.tokens[id] = strings.ReplaceAll(token, " ", "▁")
 				}
 			}
+			if meta.Text("general.architecture") == "phi3" {
+				v.strip = phi3Strips(v)
+			}
 		}
 	default:
 		return nil, fmt.Errorf("vocabularies of the kind %q are not supported; gpt2, llama and t5 are", v.kind)
@@ -160,6 +167,18 @@ func readVocabulary(meta gguf.Metadata, size int) (*vocabulary, error) {
 	}
 	v.addBOS, v.addEOS = v.addBOS && v.bos >= 0, v.addEOS && v.eos >= 0
 	return v, nil
+}
+
+// phi3Strips are Phi-3's tokens that a template writes a line break behind: its
+// tokenizer.json takes that along, and a GGUF file does not say so.
+func phi3Strips(v *vocabulary) (names []string) {
+	for id, token := range v.tokens {
+		plain := slices.Contains([]string{"<unk>", "<s>", "<|endoftext|>"}, token)
+		if v.types[id] == controlToken && !plain || token == "</s>" {
+			names = append(names, token)
+		}
+	}
+	return names
 }
 
 // Tokenizer returns the tokenizer.json that a GGUF file's vocabulary amounts to.
@@ -179,7 +198,8 @@ func Tokenizer(path string) (_ []byte, err error) {
 // placeholder reports whether a token only fills a row of the embeddings:
 // converters name such rows after their number.
 func (v *vocabulary) placeholder(id int) bool {
-	return v.types[id] == unusedToken && v.tokens[id] == fmt.Sprintf("[PAD%d]", id)
+	unused := v.types[id] == unusedToken || v.types[id] == unknownToken // of older converters
+	return unused && v.tokens[id] == fmt.Sprintf("[PAD%d]", id)
 }
 
 // json is the tokenizer.json.
@@ -210,13 +230,12 @@ func (v *vocabulary) added() list {
 	all := list{}
 	for id, token := range v.tokens {
 		t := v.types[id]
-		if t != controlToken && t != userToken && t != unknownToken || token == "" {
+		if t != controlToken && t != userToken && t != unknownToken || token == "" || v.placeholder(id) {
 			continue
 		}
 		all = append(all, object{
-			"id": id, "content": token, "special": t != userToken, "single_word": false, "lstrip": false, "rstrip": false,
-			// What stands for spaces is found after they have been replaced.
-			"normalized": t == userToken && strings.Contains(token, "▁"),
+			"id": id, "content": token, "special": t != userToken, "normalized": false,
+			"single_word": false, "lstrip": false, "rstrip": slices.Contains(v.strip, token),
 		})
 	}
 	return all
@@ -304,13 +323,21 @@ func (v *vocabulary) pieces(file object) {
 	}
 }
 
-// pairs are all ways of making a token of two others, best first.
+// pairs are all ways of making a token of two others, best first. A user's token
+// comes before all others, as SentencePiece cuts it out first; a GGUF file has
+// another score for it.
+//
+// Runs of spaces have one score, and their order decides how a long run is cut.
+// It is that of the tokenizer.json files that were published: by the token that
+// is made, but in Llama 2's vocabulary, which was converted earlier, by what it
+// is made of.
 func (v *vocabulary) pairs(words map[string]int) list {
 	type pair struct {
-		a, b   string
-		score  float64
-		ia, ib int
+		a, b       string
+		score      float64
+		id, ia, ib int
 	}
+	byParts := len(v.tokens) > 262 && slices.Equal(v.tokens[259:263], []string{"▁▁", "▁t", "er", "in"})
 	var all []pair
 	for id, token := range v.tokens {
 		if v.types[id] != normalToken && v.types[id] != userToken || words[token] != id {
@@ -320,12 +347,19 @@ func (v *vocabulary) pairs(words map[string]int) list {
 			ia, first := words[token[:at]]
 			ib, second := words[token[at:]]
 			if at > 0 && first && second {
-				all = append(all, pair{token[:at], token[at:], v.scores[id], ia, ib})
+				p := pair{token[:at], token[at:], v.scores[id], id, ia, ib}
+				if v.types[id] == userToken {
+					p.score = math.Inf(1)
+				}
+				if byParts {
+					p.id = 0
+				}
+				all = append(all, p)
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(p, q pair) int {
-		return cmp.Or(cmp.Compare(q.score, p.score), cmp.Compare(p.ia, q.ia), cmp.Compare(p.ib, q.ib))
+		return cmp.Or(cmp.Compare(q.score, p.score), cmp.Compare(p.id, q.id), cmp.Compare(p.ia, q.ia), cmp.Compare(p.ib, q.ib))
 	})
 	merges := list{}
 	for _, p := range all {
