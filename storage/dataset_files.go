@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -24,7 +23,7 @@ type datasetFile struct {
 
 // openDatasetFiles opens the files of a dataset, in their order.
 func openDatasetFiles(place string) (files []*datasetFile, err error) {
-	places, err := expand(place)
+	places, err := expand(context.Background(), place)
 	if err != nil {
 		return nil, datasetError(place, err)
 	}
@@ -46,29 +45,33 @@ func closeFiles(files []*datasetFile) error {
 	return err
 }
 
-// IsPattern tells whether the path of a dataset may name several files: * and ? in
-// its last part stand for any characters, and for one.
+// IsPattern tells whether the path or URL of a dataset may name several files: * in
+// its last part stands for any characters, and ? in that of a path for one.
 func IsPattern(place string) bool {
-	return !bucket.IsURL(place) && strings.ContainsAny(filepath.Base(place), "*?")
+	_, name := bucket.Split(place)
+	return strings.Contains(name, "*") || strings.Contains(name, "?") && !bucket.IsURL(place)
 }
 
-// expand lists the files that a path names, by name. What is the name of a file is
-// no pattern.
-func expand(place string) ([]string, error) {
-	if _, err := os.Lstat(place); err == nil || !IsPattern(place) {
+// expand lists the files that a path or URL names, by name. What is the name of a
+// file is no pattern.
+func expand(ctx context.Context, place string) ([]string, error) {
+	if !IsPattern(place) {
 		return []string{place}, nil
 	}
-	dir, pattern := filepath.Split(place)
-	entries, err := os.ReadDir(filepath.Clean(dir))
+	dir, pattern := bucket.Split(place)
+	names, err := namesIn(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, e := range entries {
-		if ok, err := path.Match(pattern, e.Name()); err != nil {
+	for _, name := range names {
+		if name == pattern {
+			return []string{place}, nil
+		}
+		if ok, err := path.Match(pattern, name); err != nil {
 			return nil, fmt.Errorf("the pattern %q is not closed", pattern)
 		} else if ok {
-			found = append(found, filepath.Join(dir, e.Name()))
+			found = append(found, bucket.Join(dir, name))
 		}
 	}
 	if len(found) == 0 {
@@ -76,6 +79,29 @@ func expand(place string) ([]string, error) {
 	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// namesIn are the names in a folder, or of the objects that lie directly in a
+// part of a bucket.
+func namesIn(ctx context.Context, dir string) (names []string, err error) {
+	if !bucket.IsURL(dir) {
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names, err
+	}
+	b, err := bucket.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := b.List(ctx, "")
+	for _, o := range objects {
+		if !strings.Contains(o.Key, "/") {
+			names = append(names, o.Key)
+		}
+	}
+	return names, err
 }
 
 // openDatasetFile opens what can be a dataset. A folder is looked at before it is
@@ -120,7 +146,8 @@ func filesDigest(files []*datasetFile) (string, error) {
 		if len(files) == 1 {
 			return digest, nil
 		}
-		fmt.Fprintf(all, "%s  %s\n", digest, filepath.Base(f.place))
+		_, name := bucket.Split(f.place)
+		fmt.Fprintf(all, "%s  %s\n", digest, name)
 	}
 	return hex.EncodeToString(all.Sum(nil)), nil
 }

@@ -4,10 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/draftmill/draftmill/storage/bucket"
+	"github.com/draftmill/draftmill/storage/bucket/buckettest"
 )
 
 // TestSeveralFiles: rows follow each other in the order of the files' names, and
@@ -124,6 +128,71 @@ func TestPatternsOfFiles(t *testing.T) {
 	} {
 		if _, err := OpenDataset(filepath.Join(dir, pattern), Columns{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
+// TestSeveralObjects: a pattern names objects of a store, too, those that lie where
+// it says and no deeper; their rows and digest are those of the same files in a
+// folder.
+func TestSeveralObjects(t *testing.T) {
+	t.Parallel()
+	s := buckettest.Start(t)
+	for _, url := range []string{s.URL("data/of a job"), s.URL("")} {
+		b, err := bucket.Open(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		for name, prompts := range map[string][]string{
+			"train-00001-of-00002.parquet": {"c"}, "train-00000-of-00002.parquet": {"a", "b"}, "test-00000-of-00001.parquet": {"z"},
+			"deeper/train-00002-of-00002.parquet": {"y"}, "train-list.txt": {"x"}, "odd*.parquet": {"o"}, "odd1.parquet": {"p"},
+		} {
+			data, err := os.ReadFile(writeParquet(t, []string{"prompt"}, texts(prompts...)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Replace(t.Context(), name, data); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(name, "/") {
+				if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for pattern, want := range map[string]string{"*.parquet": "opzabc", "train-*-of-*.parquet": "abc", "test-*": "z", "odd*.parquet": "o"} {
+			var digests []string
+			for _, place := range []string{bucket.Join(url, pattern), filepath.Join(dir, pattern)} {
+				d, err := OpenDataset(place, Columns{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for row, err := d.Next(); err != io.EOF; row, err = d.Next() { //nolint:errorlint // as it is
+					if err != nil {
+						t.Fatal(err)
+					}
+					got += string(row.Prompt)
+				}
+				digest, err := d.Digest()
+				digests = append(digests, digest)
+				if got != want || err != nil {
+					t.Errorf("%s: %q, want %q; %v", place, got, want, err)
+				}
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if digests[0] != digests[1] {
+				t.Errorf("%s: digest %s in the store, %s in a folder", pattern, digests[0], digests[1])
+			}
+		}
+		for pattern, want := range map[string]string{"none-*.parquet": "no file there has a name like none-*.parquet", "none/*": "no file there has a name like *", "[a*": "is not closed"} {
+			_, err := OpenDataset(bucket.Join(url, pattern), Columns{})
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v", pattern, err)
+			}
 		}
 	}
 }
