@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -77,6 +78,9 @@ other draft; tokens that it cannot propose cost acceptance. (FR-Spec, arXiv
 			began := time.Now()
 			r, err := convert.Import(ctx, src.Path, args[1], o)
 			if err != nil {
+				if ctx.Err() != nil {
+					return errors.New("interrupted; nothing is left of it")
+				}
 				return err
 			}
 			if asJSON {

@@ -55,7 +55,7 @@ func run(parent context.Context, cfg configs.Config, server *queue.Server, stdou
 
 	o, err := prepare(drain, log, cfg, models)
 	if err != nil {
-		return err
+		return interrupted(drain, err)
 	}
 	defer closing(&err, o.dataset.Close)
 	job, place := o.job, o.place

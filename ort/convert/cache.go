@@ -16,7 +16,7 @@ import (
 
 // version counts the ways in which this package has made graphs; what an older
 // one made is made again.
-const version = 3
+const version = 4
 
 // CacheDir is the folder of models converted by Cached:
 // <os.UserCacheDir>/draftmill/models.
@@ -57,21 +57,40 @@ func Cached(ctx context.Context, src string, o Options, waiting func()) (dir str
 		return dir, nil, nil
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", nil, named(src, err)
+		return "", nil, unkept(src, err)
 	}
 	one := flock.New(dir + ".lock")
 	if locked, err := one.TryLock(); err == nil && !locked && waiting != nil {
 		waiting()
 	}
-	if _, err := one.TryLockContext(ctx, 100*time.Millisecond); err != nil {
-		return "", nil, named(src, err)
+	if _, err := one.TryLockContext(ctx, 100*time.Millisecond); ctx.Err() != nil {
+		return "", nil, context.Cause(ctx)
+	} else if err != nil {
+		return "", nil, unkept(src, err)
 	}
 	defer func() { err = errors.Join(err, one.Unlock()) }()
 	if complete(dir) {
 		return dir, nil, nil
 	}
+	// What processes left that were killed: only the lock's holder writes.
+	left, _ := filepath.Glob(partialOf(dir) + "*")
+	for _, partial := range left {
+		if err := os.RemoveAll(partial); err != nil {
+			return "", nil, named(src, err)
+		}
+	}
 	r, err = importAs(ctx, src, dir, digest, o)
 	return dir, r, err
+}
+
+// unkept says what to do where the cache cannot be written.
+func unkept(src string, err error) error {
+	return named(src, fmt.Errorf("keep it converted: %w; set XDG_CACHE_HOME to a folder that can be written, or convert it with submit import", err))
+}
+
+// partialOf is how names of folders begin in which dst is made.
+func partialOf(dst string) string {
+	return filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+".partial-")
 }
 
 // complete reports whether a folder is there; it is renamed into place as a
@@ -130,17 +149,22 @@ func knownDigest(ctx context.Context, cache, src string, progress func(Step)) (s
 	if err != nil {
 		return "", err
 	}
+	_ = remember(memo, digest) // where the cache cannot be written it is read again next time
+	return digest, nil
+}
+
+func remember(memo, digest string) error {
 	if err := os.MkdirAll(filepath.Dir(memo), 0o755); err != nil {
-		return "", err
+		return err
 	}
 	temp, err := os.CreateTemp(filepath.Dir(memo), ".new-")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer os.Remove(temp.Name())
 	_, err = temp.WriteString(digest)
 	if err = errors.Join(err, temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), memo)
 	}
-	return digest, err
+	return err
 }

@@ -71,13 +71,19 @@ func openGGUF(path string) (_ *source, err error) {
 // ggufModel is what the metadata say.
 func ggufModel(f *gguf.File) (*model, error) {
 	meta := f.Metadata
+	if n, ok := meta.Int("split.count"); ok && n > 1 { // only the first part says what it is of
+		return nil, fmt.Errorf("one of %d parts of a model; join them with llama.cpp's gguf-split --merge", n)
+	}
+	if kind := meta.Text("general.type"); kind != "" && kind != "model" {
+		return nil, fmt.Errorf("no model, but what is added to one (general.type %q)", kind)
+	}
 	family := meta.Text("general.architecture")
 	a, err := familyOf(family)
 	if err != nil {
 		return nil, err
 	}
-	if n, ok := meta.Int("split.count"); ok && n > 1 {
-		return nil, fmt.Errorf("one of %d parts of a model; join them with llama.cpp's gguf-split --merge", n)
+	if n, _ := meta.Int(family + ".expert_count"); n > 0 {
+		return nil, fmt.Errorf("a mixture of %d experts, which is not supported", n)
 	}
 	a.normOffset = false // the converter has added it
 	number := func(key string) int {

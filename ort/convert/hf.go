@@ -227,7 +227,7 @@ func (c *hfConfig) model() (*model, error) {
 		return nil, err
 	}
 	if q := c.Quant; q != nil && q.Method != "fp8" && !(q.Method == "compressed-tensors" && q.Format == "float-quantized") {
-		return nil, fmt.Errorf("the checkpoint is quantized already (%s %s), which is not supported; take the original one, or a GGUF file", q.Method, q.Format)
+		return nil, fmt.Errorf("the checkpoint is quantized already (%s), which is not supported; take the original one, or a GGUF file", strings.TrimSpace(q.Method+" "+q.Format))
 	}
 	m := &model{
 		family: c.Type, architecture: a,

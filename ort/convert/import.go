@@ -45,10 +45,14 @@ func KindOf(path string) (Kind, error) {
 	case !info.IsDir():
 		return "", fmt.Errorf("model %s: neither a folder nor a .gguf file", path)
 	}
-	kind, err := kindIn(func(name string) bool {
+	has := func(name string) bool {
 		_, err := os.Stat(filepath.Join(path, name))
 		return err == nil
-	})
+	}
+	kind, err := kindIn(has)
+	if ggufs, _ := filepath.Glob(filepath.Join(path, "*.gguf")); err == nil && len(ggufs) > 0 && kind == ONNX && !has("genai_config.json") && !has("config.json") {
+		err = fmt.Errorf("a folder of GGUF files; name one of them: %s", ggufs[0])
+	}
 	return kind, named(path, err)
 }
 
@@ -59,8 +63,12 @@ func kindIn(has func(name string) bool) (Kind, error) {
 		return ONNX, nil
 	case has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json")):
 		return Folder, nil
-	case has("config.json") && has("pytorch_model.bin"):
+	case has("config.json") && (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")):
 		return "", errors.New("weights in pytorch_model.bin, which is not supported; save it with safetensors")
+	case has("consolidated.safetensors") || has("consolidated.safetensors.index.json"):
+		return "", errors.New("weights in consolidated.safetensors, which is not supported; take model.safetensors of the same model")
+	case has("adapter_config.json"):
+		return "", errors.New("an adapter (LoRA), not a model; merge it into the model that it is for, and save that one")
 	}
 	return ONNX, nil // ort says what is missing
 }
@@ -164,7 +172,7 @@ func importAs(ctx context.Context, src, dst, digest string, o Options) (_ *Repor
 	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 		return nil, err
 	}
-	partial, err := os.MkdirTemp(filepath.Dir(dst), "."+filepath.Base(dst)+".partial-")
+	partial, err := os.MkdirTemp(filepath.Dir(dst), filepath.Base(partialOf(dst)))
 	if err != nil {
 		return nil, err
 	}

@@ -309,6 +309,47 @@ func TestZeroPoints(t *testing.T) {
 	}
 }
 
+// TestMinimaOnTheCPU: a GGUF file's Q4_1 has zero points with fractions, which the
+// CPU's kernels do not take. Its weights get 8 bits there, where nothing else is
+// asked for; GPUs keep them.
+func TestMinimaOnTheCPU(t *testing.T) {
+	for _, c := range []struct {
+		o    convert.Options
+		bits int64
+		kept int
+	}{
+		{convert.Options{}, 8, 0}, {convert.Options{Precision: "int8"}, 8, 0}, {convert.Options{Precision: "int4"}, 4, 0},
+		{convert.Options{Device: "webgpu"}, 4, 15}, {convert.Options{Device: "cuda", Precision: "int4"}, 4, 15},
+	} {
+		dir, r := importT(t, filepath.Join("testdata", "gguf", "llama-q4_1.gguf"), c.o)
+		if r.Kept["Q4_1"] != c.kept {
+			t.Errorf("%s: kept %v, decoded again %v", r.Settings, r.Kept, r.Again)
+		}
+		model, err := graph.Read(filepath.Join(dir, "model.onnx"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		types := map[string]graph.ElementType{}
+		for _, x := range model.Graph.Initializer {
+			types[x.GetName()] = graph.ElementType(x.GetDataType())
+		}
+		for _, n := range model.Graph.Node {
+			if n.GetOpType() != "MatMulNBits" {
+				continue
+			}
+			zeros := len(n.Input) > 3 && n.Input[3] != ""
+			if fractions := zeros && types[n.Input[3]] != graph.Uint8; fractions != (c.kept > 0) {
+				t.Errorf("%s: zero points of %s are %v", r.Settings, n.GetName(), types[n.Input[3]])
+			}
+			for _, a := range n.Attribute {
+				if a.GetName() == "bits" && a.GetI() != c.bits {
+					t.Errorf("%s: %s has %d bits", r.Settings, n.GetName(), a.GetI())
+				}
+			}
+		}
+	}
+}
+
 // TestSameBytes: an import gives the same files again.
 func TestSameBytes(t *testing.T) {
 	var digests []string
@@ -371,6 +412,55 @@ func TestCached(t *testing.T) {
 	cancel(errors.New("told to stop"))
 	if _, _, err := convert.Cached(stopped, "testdata/llama", convert.Options{}, nil); err == nil || !strings.Contains(err.Error(), "told to stop") {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestCachedAfterAKill: what a killed process left of a conversion goes when the
+// model is asked for again, and nothing else does. A cache that cannot be written
+// is an error that says what to do, unless the model is there already.
+func TestCachedAfterAKill(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	const src = "testdata/llama"
+	dir, _, err := convert.Cached(t.Context(), src, convert.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial-123")
+	other := filepath.Join(filepath.Dir(dir), ".other-int4-0123.partial-123")
+	for _, partial := range []string{left, other} {
+		if err := os.MkdirAll(filepath.Join(partial, "in"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if again, r, err := convert.Cached(t.Context(), src, convert.Options{}, nil); again != dir || r == nil || err != nil {
+		t.Errorf("%s %v %v", again, r, err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", left, err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+
+	// Where nothing is remembered of the source and nothing can be.
+	sources := filepath.Join(cache, "draftmill", "models", "sources")
+	if err := errors.Join(os.RemoveAll(sources), os.WriteFile(sources, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if again, r, err := convert.Cached(t.Context(), src, convert.Options{}, nil); again != dir || r != nil || err != nil {
+		t.Errorf("%s %v %v", again, r, err)
+	}
+	file := filepath.Join(cache, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", file)
+	if _, _, err := convert.Cached(t.Context(), src, convert.Options{}, nil); err == nil || !strings.HasPrefix(err.Error(), "model testdata/llama: keep it converted: ") || !strings.Contains(err.Error(), "set XDG_CACHE_HOME to a folder that can be written") {
+		t.Error(err)
 	}
 }
 

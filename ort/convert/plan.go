@@ -152,7 +152,9 @@ func (p plan) kept(w *weight) (scheme, bool) {
 	case tensor.Q4_0:
 		return scheme{bits: 4, block: 32}, true
 	case tensor.Q4_1:
-		return scheme{bits: 4, block: 32, asymmetric: true}, true
+		// Its minima are zero points with fractions. The CPU's kernels take whole
+		// ones; ONNX Runtime's own give a row other bits in other company.
+		return scheme{bits: 4, block: 32, asymmetric: true}, p.accuracy == 0
 	case tensor.Q8_0:
 		return scheme{bits: 8, block: 32}, p.keepEight
 	}
@@ -166,7 +168,7 @@ func (p plan) schemeOf(w *weight, fine bool) (s scheme, kept bool) {
 		return s, true
 	}
 	s = p.scheme
-	if fine && p.mixed {
+	if format, _ := w.format(); fine && p.mixed || format == tensor.Q4_1 && p.keepEight { // of 4 bits again little would be left
 		s.bits, s.asymmetric = 8, false
 	}
 	return s, false

@@ -77,9 +77,9 @@ func init() {
 		"gpt-2 gpt2 default phi-2":                  byteLevel(true),
 		"qwen2 deepseek-r1-qwen":                    splitBy(qwenExpression),
 		"llama3 llama-v3 llama-bpe falcon3 pixtral": splitBy(llamaExpression),
-		"smaug-bpe dbrx": splitBy(llamaExpression),
-		"tekken":         splitBy(tekkenExpression),
-		"smollm": digits,
+		"smaug-bpe dbrx":                            splitBy(llamaExpression),
+		"tekken":                                    splitBy(tekkenExpression),
+		"smollm":                                    digits,
 	} {
 		for _, name := range strings.Fields(names) {
 			splits[name] = split

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -32,6 +33,9 @@ func Open[F interface{ file() *File }](path string, parse func(data []byte) (F, 
 	data, err := mapFile(path)
 	if err != nil {
 		return none, fmt.Errorf("read %s: %w", path, err)
+	}
+	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
+		return none, errors.Join(fmt.Errorf("read %s: a pointer of Git LFS, not the file itself; fetch it with git lfs pull", path), syscall.Munmap(data))
 	}
 	f, err := parse(data)
 	if err != nil {
