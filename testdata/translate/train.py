@@ -2,7 +2,6 @@
 
     python train.py target --data DIR --out DIR --steps 900
     python train.py draft --data DIR --out DIR --teacher TARGET_DIR --steps 900
-    python train.py draft --data DIR --out DIR --teacher TARGET_DIR --init DRAFT_DIR --rate 0.5 --seed 2 --steps 250
 """
 
 import argparse

@@ -104,16 +104,24 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestToyLLM runs the file of toyllm's experiment with small GPT-2s: greedily both
-// modes give the same text.
+// TestToyLLM runs the file of toyllm's experiment with small GPT-2s, exported ones
+// and checkpoints as the Hub has them: greedily both modes give the same text.
 func TestToyLLM(t *testing.T) {
-	out := t.TempDir()
-	p := run(t, "submit", "--config", "configs/toyllm.yaml", "--target", models+"gpt2-optimum", "--draft", models+"gpt2-optimum-int8", "--out", out)
-	if !strings.Contains(p.stdout.String(), "1 of 1 completions are the same tokens in both modes") {
-		t.Errorf("%s", &p.stdout)
-	}
-	got := tokens(t, filepath.Join(out, "toyllm"))
-	if len(got) != 2 || len(got["ars 0/0"]) < 50 || !slices.Equal(got["ars 0/0"], got["sps 0/0"]) {
-		t.Errorf("completions %v", got)
+	// ONNX Runtime is in the user's cache, models are to go to another one.
+	t.Setenv("DRAFTMILL_ORT_LIBRARY", strings.TrimSpace(run(t, "submit", "setup").stdout.String()))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for name, pair := range map[string][2]string{
+		"exported":    {models + "gpt2-optimum", models + "gpt2-optimum-int8"},
+		"checkpoints": {checkpoints + "gpt2", checkpoints + "gguf/gpt2.gguf"},
+	} {
+		out := t.TempDir()
+		p := run(t, "submit", "--config", "configs/toyllm.yaml", "--target", pair[0], "--draft", pair[1], "--out", out)
+		if !strings.Contains(p.stdout.String(), "1 of 1 completions are the same tokens in both modes") {
+			t.Errorf("%s: %s", name, &p.stdout)
+		}
+		got := tokens(t, filepath.Join(out, "toyllm"))
+		if len(got) != 2 || len(got["ars 0/0"]) < 50 || !slices.Equal(got["ars 0/0"], got["sps 0/0"]) {
+			t.Errorf("%s: completions %v", name, got)
+		}
 	}
 }
