@@ -15,7 +15,7 @@ import (
 // finds does not hold, however well it hangs together.
 func TestBeams(t *testing.T) {
 	job := verifytest.Job()
-	job.Sampling, job.Stop, job.Samples, job.ShardRows = spec.Sampling{NoRepeatNGramSize: 3}, nil, 2, len(verifytest.Texts)
+	job.Sampling, job.Stop, job.Samples, job.ShardRows = spec.Sampling{NoRepeatNGramSize: 3}, []string{"fd", "b"}, 2, len(verifytest.Texts)
 	job.Beams = &spec.Beams{Width: 3, DraftWidth: 4, LengthPenalty: 0.5, EarlyStopping: spec.StopNever}
 	folder := verifytest.Decoded(t, job, -1)
 	for _, draft := range []bool{targetAlone, withDraft} {

@@ -34,12 +34,22 @@ func TestBeamJobsHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			job := beamJob()
 			change(&job)
-			counts, err := Job(verifytest.Decoded(t, job, -1), Options{})
+			folder := verifytest.Decoded(t, job, -1)
+			counts, err := Job(folder, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !counts.Complete || counts.Rule != "beams of 3" {
 				t.Errorf("%+v", counts)
+			}
+			stopped := false
+			for _, m := range verifytest.Load(t, folder) {
+				for _, p := range m {
+					stopped = stopped || slices.ContainsFunc(p.Completions, func(c storage.Completion) bool { return c.FinishReason == storage.FinishStop })
+				}
+			}
+			if stopped != (name == "stops") {
+				t.Errorf("ended by a stop text: %v", stopped)
 			}
 			for _, m := range counts.Modes {
 				if m.Completions != int64(len(verifytest.Texts)*job.Samples) || m.Errors < 3 || m.Tokens == 0 || m.Loops == 0 || (m.Accepted > 0) != (m.Mode == pipeline.SpS) {
