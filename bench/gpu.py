@@ -100,8 +100,8 @@ class Bench:
         command = [self.a.ours, "-pair", str(self.a.pair), "-device", self.a.device, *more]
         return Program(command, self.log)
 
-    def decode(self, program, k, lanes):
-        return self.ask(program, f"decode {self.a.precision} {k} {lanes} {self.a.how} {self.a.seconds}", 20 * self.a.seconds + self.a.load)
+    def decode(self, program, k, lanes, place=""):
+        return self.ask(program, f"decode {self.a.precision} {k} {lanes} {self.a.how}{place} {self.a.seconds}", 20 * self.a.seconds + self.a.load)
 
     def system(self, name, *more):
         """Rows of one way of running draftmill."""
@@ -119,6 +119,9 @@ class Bench:
                 one, wide, draft = floor
                 theory = f"{expected(sps['alpha'], a.k) / ((a.k * draft + wide) / one):.2f}"
             self.row(name, lanes, ars, sps, theory)
+            if not more:
+                ars, sps = self.decode(program, 0, lanes, "@device"), self.decode(program, a.k, lanes, "@device")
+                self.row(name + ", sampler on the device", lanes, ars, sps)
         program.end()
 
     def floor(self, program):

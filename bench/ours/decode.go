@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/draftmill/draftmill/ort"
+	"github.com/draftmill/draftmill/ort/graph"
 	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/spec"
 )
@@ -30,13 +32,18 @@ type run struct {
 }
 
 // decode measures decoding for so many seconds: k is a lookahead or auto, lanes a
-// number of them or auto:most.
+// number of them or auto:most, and how may end in @device, which has the sampler
+// there.
 func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, seconds int) (_ map[string]any, err error) {
+	how, place, _ := strings.Cut(how, "@")
 	settings, err := parse(k, lanes, how)
+	if err == nil && place != "" && place != "device" {
+		err = fmt.Errorf("sampling @%s", place)
+	}
 	if err != nil || seconds < 1 {
 		return nil, errors.Join(errUsage, err)
 	}
-	r, done, err := b.newRun(ctx, precision, settings)
+	r, done, err := b.newRun(ctx, precision, settings, place == "device")
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +107,9 @@ func parse(k, lanes, how string) (s engine.Settings, err error) {
 	return s, nil
 }
 
-// newRun opens decoders and an engine over them; done closes them.
-func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings) (_ *run, done func() error, err error) {
+// newRun opens decoders and an engine over them, with a sampler on the device where
+// that is wanted; done closes them.
+func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings, there bool) (_ *run, done func() error, err error) {
 	var closers []func() error
 	done = func() (err error) {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -129,17 +137,27 @@ func (b *bench) newRun(ctx context.Context, precision string, s engine.Settings)
 		r.prompts = append(r.prompts, lane)
 	}
 	pair := engine.Pair{Target: r.target, Tokenizer: target.tok, EOS: target.model.Bundle().EOS}
+	var d *ort.Decoder
 	if s.K > 0 {
 		draft, err := b.open("draft-" + precision)
 		if err != nil {
 			return nil, nil, err
 		}
-		d, err := draft.model.NewDecoder(0)
-		if err != nil {
+		if d, err = draft.model.NewDecoder(0); err != nil {
 			return nil, nil, err
 		}
 		closers = append(closers, d.Close)
 		pair.Draft = d
+	}
+	if there {
+		sampler, err := ort.NewPairSampler(b.options, graph.SamplerOptions{
+			Vocab: t.Vocab(), Temperature: s.Sampling.Temperature, TopK: s.Sampling.TopK, TopP: s.Sampling.TopP,
+		}, t, d)
+		if err != nil {
+			return nil, nil, err
+		}
+		closers = append(closers, sampler.Close)
+		pair.Remote = sampler
 	}
 	if r.engine, err = engine.New(ctx, pair, s); err != nil {
 		return nil, nil, err
@@ -205,7 +223,7 @@ func (c *counter) Forward(ctx context.Context, spans []engine.Span) ([]float32, 
 // tokens that are fed to the target, the last of the prompt belonging to the
 // first loop, and the time that it takes.
 func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[string]any, err error) {
-	r, done, err := b.newRun(ctx, precision, engine.Settings{Lanes: 8, Sampling: spec.Sampling{Temperature: 1}})
+	r, done, err := b.newRun(ctx, precision, engine.Settings{Lanes: 8, Sampling: spec.Sampling{Temperature: 1}}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +244,7 @@ func (b *bench) prefill(ctx context.Context, precision string, n int) (_ map[str
 
 // greedy continues prompt 0 greedily, for comparison with the others.
 func (b *bench) greedy(ctx context.Context, precision string) (_ map[string]any, err error) {
-	r, done, err := b.newRun(ctx, precision, engine.Settings{})
+	r, done, err := b.newRun(ctx, precision, engine.Settings{}, false)
 	if err != nil {
 		return nil, err
 	}

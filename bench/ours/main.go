@@ -145,7 +145,7 @@ func (b *bench) close() (err error) {
 	return err
 }
 
-var errUsage = errors.New("want: info | greedy PRECISION | pass MODEL LANES S | decode PRECISION K LANES greedy|sample|top50|nucleus SECONDS | prefill PRECISION N | feed PRECISION TOKENS")
+var errUsage = errors.New("want: info | greedy PRECISION | pass MODEL LANES S | decode PRECISION K LANES greedy|sample|top50|nucleus[@device] SECONDS | prefill PRECISION N | feed PRECISION TOKENS")
 
 // answer measures what one line asks for.
 func (b *bench) answer(ctx context.Context, words []string) (map[string]any, error) {

@@ -45,6 +45,7 @@ func Conform(t *testing.T, s Subject) {
 		{"Rollbacks", Rollbacks},
 		{"Copies", Copies},
 		{"Branches", Branches},
+		{"Kept", Kept},
 		{"ContextFull", ContextFull},
 		{"Cancel", Cancel},
 		{"Company", Company},

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/draftmill/draftmill/cmd/internal/sampling"
 	"github.com/draftmill/draftmill/configs"
 	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/ort/library"
@@ -219,7 +218,7 @@ func (m *Models) Open(overrides pipeline.Place, worker int) OpenFunc {
 // open makes the decoders of one job in one mode. The caller has the turn.
 func (m *Models) open(ctx context.Context, overrides pipeline.Place, device devices, job *pipeline.Job, place pipeline.Place, mode pipeline.Mode) (_ engine.Pair, _ func(), err error) {
 	var decoders []*ort.Decoder
-	var remote *sampling.Pair
+	var remote *ort.PairSampler
 	release := func() {
 		m.closedSampler(remote)
 		for _, d := range decoders {

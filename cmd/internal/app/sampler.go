@@ -21,7 +21,7 @@ func NewReaders(cfg configs.Config, log *slog.Logger) *Models {
 // says so; nil is the host. A job that cannot be drawn for there is drawn for on the
 // host, and a line says why: a worker takes whatever jobs its queue has, their law
 // is the same, and refusing one would keep it from the others.
-func (m *Models) sampler(job *pipeline.Job, mode pipeline.Mode, device devices, pair engine.Pair, target, draft *ort.Decoder) (*sampling.Pair, error) {
+func (m *Models) sampler(job *pipeline.Job, mode pipeline.Mode, device devices, pair engine.Pair, target, draft *ort.Decoder) (*ort.PairSampler, error) {
 	if m.cfg.ORT.Sampler != configs.SamplerDevice {
 		return nil, nil
 	}
@@ -38,7 +38,7 @@ func (m *Models) sampler(job *pipeline.Job, mode pipeline.Mode, device devices, 
 		return nil, nil
 	}
 	options := ort.Options{Threads: m.cfg.ORT.Threads, Device: device.target, ProviderOptions: m.providerOptions(device.target)}
-	s, err := sampling.New(options, sampling.Options(job.Sampling, settings.Rule, target.Vocab()), target, draft)
+	s, err := ort.NewPairSampler(options, sampling.Options(job.Sampling, settings.Rule, target.Vocab()), target, draft)
 	if err != nil {
 		return nil, fmt.Errorf("draw on device %s: %w; set ort.sampler to host", device.target, err)
 	}
@@ -54,7 +54,7 @@ func (m *Models) once(level slog.Level, message string, about ...any) {
 	}
 }
 
-func (m *Models) closedSampler(s *sampling.Pair) {
+func (m *Models) closedSampler(s *ort.PairSampler) {
 	if s == nil {
 		return
 	}

@@ -67,8 +67,9 @@ func TestSamplerOnDevice(t *testing.T) {
 		if device == "cuda" { // a row's logits are not the same in another pass
 			near = 1e-2
 		}
-		if device == "webgpu" { // in software a pass takes seconds
-			cases, sequences, tokens, near = cases[2:3], 3, 3, 1e-3
+		modes := []pipeline.Mode{pipeline.ArS, pipeline.SpS}
+		if device == "webgpu" { // in software a pass takes a second, and a kernel's first use several
+			cases, modes, sequences, tokens, near = cases[2:3], modes[1:], 2, 3, 1e-3
 		}
 		all := map[string]*Models{}
 		for _, place := range []string{configs.SamplerHost, configs.SamplerDevice} {
@@ -82,7 +83,7 @@ func TestSamplerOnDevice(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, mode := range []pipeline.Mode{pipeline.ArS, pipeline.SpS} {
+				for _, mode := range modes {
 					host := sampled(t, all[configs.SamplerHost], mode, c.sampling, rule, sequences, tokens)
 					there := sampled(t, all[configs.SamplerDevice], mode, c.sampling, rule, sequences, tokens)
 					ties, loops := 0, 0
