@@ -81,8 +81,8 @@
 //     they are not shared. A model is better kept than closed and opened again.
 //
 // A Sampler (sampler.go) draws tokens and scores drafted ones by graphs of standard
-// operators on any device. Decoders do not use it yet: their logits come to the
-// host, and are sampled there.
+// operators on any device, from the rows of logits that a Decoder's Keep has left
+// there.
 //
 // Package orttest plays one suite on all of them.
 //
