@@ -18,7 +18,6 @@
 // Invariants: the same source and settings give the same bytes, with any number
 // of processors; no more than the largest weight is in memory
 // besides what is mapped; integers and scales of GGUF's Q4_0 and Q8_0, and on GPUs
-// of Q4_1, are kept as they are, but for embeddings on the CPU, which are looked up
-// only and become float16; every tensor of a source is used, or known to be of no use,
-// or an error.
+// of Q4_1, are kept as they are; every tensor of a source is used, or known to be of
+// no use, or an error.
 package convert

@@ -101,19 +101,11 @@ func (b *builder) embed() (string, error) {
 	return b.node("Add", "/model/embed_positions/Add", []string{x, positions}, nil), nil
 }
 
-// lookUp gathers rows of the embeddings. Only the rows of a text's tokens are ever
-// read, so that what counts is not their size but that they are exact and soon
-// there. Quantized models of the CPU keep them in float16: ONNX Runtime takes a
-// tenth of a millisecond and more to decode a token's row of blocks there, which is
-// one hundredth of a small model's pass. On GPUs it does so at no cost that counts,
-// and all of the table takes their memory: it stays in 8 bits, or in the integers
-// of the source.
+// lookUp gathers rows of the embeddings. Quantized models keep them in 8 bits,
+// or in the integers of the source: only the rows of a text's tokens are ever
+// read, so that what counts is not their size but that they are exact.
 func (b *builder) lookUp(at string, w *weight) string {
 	const name = "model.embed_tokens.weight"
-	if b.o.quantized && b.o.io == float32Type {
-		rows := b.node("Gather", at+"/Gather", []string{b.table(name, w, float16Type), "input_ids"}, nil)
-		return b.node("Cast", at+"/Cast", []string{rows}, attributes{"to": int(b.o.io)})
-	}
 	s, kept := b.o.kept(w)
 	if !kept || s.asymmetric {
 		s, kept = scheme{bits: 8, block: 32}, false
