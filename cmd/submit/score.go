@@ -194,9 +194,9 @@ func openScored(ctx context.Context, job *storage.Job, name string) (*storage.Da
 		return nil, fmt.Errorf("read the specification of job %s: %w", job.Name(), err)
 	}
 	columns := storage.Columns{Prompt: spec.Dataset.PromptColumn, ID: spec.Dataset.IDColumn, Messages: spec.Chat.Messages}
-	again := "" // by what name it can be fetched
+	again, hint := "", "" // by what name it can be fetched
 	if name == "" {
-		name, again = job.Place().Dataset, spec.Dataset.Source
+		name, again, hint = job.Place().Dataset, spec.Dataset.Source, "; name the dataset with --dataset FILE"
 		if name == "" && again == "" {
 			return nil, configs.Usagef("where the dataset %s of job %s lies is not known: name it with --dataset FILE", spec.Dataset.Name, job.Name())
 		}
@@ -206,7 +206,7 @@ func openScored(ctx context.Context, job *storage.Job, name string) (*storage.Da
 		path, dataset, err = openNamed(ctx, again, columns)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; name the dataset with --dataset FILE", err)
+		return nil, fmt.Errorf("%w%s", err, hint)
 	}
 	digest, err := dataset.Digest()
 	if err == nil && digest != spec.Dataset.SHA256 {

@@ -177,7 +177,7 @@ func TestLogits(t *testing.T) {
 
 // TestGGUF: the same from GGUF files.
 func TestGGUF(t *testing.T) {
-	for _, name := range []string{"llama", "llama3", "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3", "gemma2", "gpt2"} {
+	for _, name := range []string{"llama", "llama3", "llama-linear", "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3", "gemma2", "gpt2"} {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := importT(t, filepath.Join("testdata", "gguf", name+".gguf"), convert.Options{Precision: "fp32"})
 			readGolden(t, name).compare(t, decoderT(t, dir), 1e-4)

@@ -174,6 +174,53 @@ func TestDatasetOfSeveralFiles(t *testing.T) {
 	}
 }
 
+// TestScoreFromTheHub: a job of a dataset on the Hub is scored, reported, verified
+// and checked, with the dataset named, or fetched again under the name that the job
+// has for it. What cannot be had is one line.
+func TestScoreFromTheHub(t *testing.T) {
+	s := hubs(t)
+	s.Add("datasets/acme/closed", s.Repos["datasets/acme/problems"].Files).Gated = true
+	out := t.TempDir()
+	target := "hf:acme/demo-onnx"
+	run(t, "submit", "--dataset", "hf:acme/problems", "--target", target, "--mode", "ars", "--limit", "4", "--temperature", "0", "--job", "hub", "--out", out)
+	run(t, "submit", "--dataset", "testdata/demo/minieval.parquet", "--target", "testdata/demo/target", "--mode", "ars", "--limit", "4", "--temperature", "0", "--job", "here", "--out", out)
+	score := func(job string, more ...string) string {
+		t.Helper()
+		said := run(t, "submit", append([]string{"score", job, "--out", out}, more...)...).stdout.String()
+		_, table, _ := strings.Cut(said, "\n\n") // behind the job's name and times
+		table, _, _ = strings.Cut(table, "written to")
+		return table
+	}
+	want := score("here")
+	if got := score("hub", "--dataset", "hf:acme/problems"); got != want || !strings.Contains(got, "pass@1") {
+		t.Errorf("with the dataset named:\n%s\nwant\n%s", got, want)
+	}
+	if err := os.RemoveAll(os.Getenv("HF_HOME")); err != nil {
+		t.Fatal(err)
+	}
+	if got := score("hub"); got != want {
+		t.Errorf("fetched again:\n%s\nwant\n%s", got, want)
+	}
+	if said := run(t, "submit", "verify", "hub", "--out", out, "--models").stdout.String(); !strings.Contains(said, "4 ") {
+		t.Errorf("verify says\n%s", said)
+	}
+	for _, args := range [][]string{{"report", "hub", "here"}, {"fsck", "hub"}, {"export", "hub", "--mode", "ars"}} {
+		run(t, "submit", append(args, "--out", out)...)
+	}
+	for name, want := range map[string]string{
+		"hf:acme/none":   "dataset hf:acme/none: there is no such repository, or it is private",
+		"hf:acme/closed": "its owner asks for an agreement first: accept it at " + s.URL + "/datasets/acme/closed",
+		"hf:acme/splits/train.parquet@" + s.Repos["datasets/acme/problems"].Commit: "the repository has no such revision",
+	} {
+		for _, args := range [][]string{{"score", "hub", "--out", out, "--dataset", name}, {"export", "hub", "--out", out, "--mode", "ars", "--format", "openai", "--dataset", name}, {"--dataset", name, "--target", target, "--mode", "ars", "--out", out}} {
+			p := command("submit", args...).start(t)
+			if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), want) || strings.Count(p.stderr.String(), "\n") != 1 {
+				t.Errorf("%q exits with %d and says\n%s", args, code, &p.stderr)
+			}
+		}
+	}
+}
+
 // halves are the rows of a Parquet file in two Parquet files.
 func halves(t *testing.T, from string) map[string][]byte {
 	t.Helper()

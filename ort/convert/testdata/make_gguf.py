@@ -24,7 +24,7 @@ ARCH = {
 # The checkpoint, and what matrices are quantized to where their rows allow it.
 FILES = {
     "llama": ("llama", None), "llama3": ("llama3", None), "qwen2": ("qwen2", None), "qwen2-yarn": ("qwen2-yarn", None), "qwen3": ("qwen3", None),
-    "smollm3": ("smollm3", None), "phi3": ("phi3", None), "gemma2": ("gemma2", None), "gpt2": ("gpt2", None),
+    "smollm3": ("smollm3", None), "phi3": ("phi3", None), "llama-linear": ("llama-linear", None), "gemma2": ("gemma2", None), "gpt2": ("gpt2", None),
     "llama-q4_0": ("llama", "Q4_0"), "llama-q4_1": ("llama", "Q4_1"), "llama-q8_0": ("llama", "Q8_0"),
 }
 
@@ -63,6 +63,9 @@ def metadata(out, c):
             out.add_key_length(c["head_dim"])
             out.add_value_length(c["head_dim"])
         out.add_rope_dimension_count(c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"])
+        if rope["rope_type"] == "linear":
+            out.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+            out.add_rope_scaling_factor(rope["factor"])
         if rope["rope_type"] == "yarn":
             out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
             out.add_rope_scaling_factor(rope["factor"])
