@@ -37,7 +37,7 @@ func (k key) env() string {
 // keys is every setting, in the order in which it is printed. A test holds it
 // against the fields of Config.
 var keys = []key{
-	{"dataset", "dataset", submit, "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines; several as FOLDER/*.parquet; or hf:OWNER/REPO[/FILE][@REVISION] of the Hugging Face Hub"},
+	{"dataset", "dataset", submit, "", "dataset `FILE`: Parquet, Arrow IPC or JSON Lines; several as FOLDER/*.parquet, also on s3:// and gs://; or hf:OWNER/REPO[/FILE][@REVISION] of the Hugging Face Hub"},
 	{"prompt_column", "prompt-column", submit, "", "column `NAME` of the prompts (default: recognized by name)"},
 	{"id_column", "id-column", submit, "", "column `NAME` of the row ids (default: recognized by name)"},
 	{"template", "template", submit, "", "prompt `TEXT` in Go's text/template over the columns, such as 'Summarize: {{.document}}', or @FILE"},

@@ -33,8 +33,13 @@ names on the Hugging Face Hub, hf:OWNER/REPO[/FILE.gguf][@REVISION]. --target an
 --draft take both as they are and convert them into the user's cache; import is
 for other settings, and for a folder that other programs on ONNX Runtime can use.
 
-Weights of a GGUF file that are Q4_0, Q4_1 or Q8_0 keep their integers and scales;
-those in other formats of few bits are decoded and quantized again.
+Weights of a GGUF file that are Q4_0 or Q8_0 keep their integers and scales, on
+GPUs those that are Q4_1, too; on the CPU these get 8 bits, unless --precision
+says otherwise. Those in other formats of few bits are decoded and quantized again.
+
+A GGUF file's tokenizer becomes the tokenizer.json that its model was published
+with, as far as the file tells; llama.cpp and SentencePiece themselves cut long runs
+of spaces in another way where a vocabulary is like Llama 2's.
 
 --trim-vocab makes a draft that proposes the N most frequent tokens only, as a
 table of submit ngram counts them: most of a small model's work is to score a
