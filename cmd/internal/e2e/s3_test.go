@@ -139,3 +139,33 @@ func TestAJobOnS3(t *testing.T) {
 		t.Errorf("the secret key is in what submit says")
 	}
 }
+
+// TestDatasetOfSeveralObjects: a pattern names the files of a dataset on S3; its
+// rows are those of the one file that they were made of.
+func TestDatasetOfSeveralObjects(t *testing.T) {
+	s := buckettest.Start(t)
+	for name, data := range halves(t, "testdata/demo/minieval.parquet") {
+		file := filepath.Join(s.Dir, "sets", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := t.TempDir()
+	job := func(name, dataset string) *program {
+		return onS3(command("submit", "--dataset", dataset, "--limit", "8", "--target", "testdata/demo/target", "--mode", "ars",
+			"--max-new-tokens", "8", "--temperature", "0", "--job", name, "--out", out)).start(t)
+	}
+	for name, dataset := range map[string]string{"one": "testdata/demo/minieval.parquet", "parts": s.URL("sets/data/test-*-of-*.parquet")} {
+		if p := job(name, dataset); p.code(t) != 0 {
+			t.Fatalf("%s:\n%s", name, &p.stderr)
+		}
+	}
+	same(t, tokens(t, filepath.Join(out, "parts")), tokens(t, filepath.Join(out, "one")))
+	p := job("none", s.URL("sets/none-*.parquet"))
+	if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), "no file there has a name like none-*.parquet") || strings.Count(p.stderr.String(), "\n") != 1 {
+		t.Errorf("exits with %d:\n%s", code, &p.stderr)
+	}
+}
