@@ -13,15 +13,7 @@ enum {
   QTILES = 16   // rows from which AMX, where there is, is faster than VNNI
 };
 
-// Weights lie in groups of 16 columns. A group is
-//   - units of 32 k: 4 bits: 4 vectors of 64 bytes; byte 4n + i of vector j holds
-//     k = 8j + i of column n in its low half and k = 8j + 4 + i in its high half.
-//     8 bits: 8 vectors; byte 4n + i of vector j holds k = 4j + i of column n.
-//   - scales, [blocks][16]: float32, float16 where that loses nothing, or where zero
-//     points of 4 bits leave room, 16 bits that hold both: see QJOINED
-//   - zero points, [blocks][16] bytes, where the source has them and scales do not
-//     hold them
-// each part and each group at a multiple of 64 bytes. Columns beyond n are zeros.
+// How a matrix's scales are stored.
 typedef enum {
   QFLOAT, // float32
   QHALF,  // float16
@@ -30,10 +22,19 @@ typedef enum {
   // points take no memory, and reading memory is what a product of few rows waits for.
   QJOINED
 } qscales;
+
+// Weights lie in groups of 16 columns. A group is
+//   - units of 32 k: 4 bits: 4 vectors of 64 bytes; byte 4n + i of vector j holds
+//     k = 8j + i of column n in its low half and k = 8j + 4 + i in its high half.
+//     8 bits: 8 vectors; byte 4n + i of vector j holds k = 4j + i of column n.
+//   - scales, [blocks][16], in the smallest form that loses nothing
+//   - zero points, [blocks][16] bytes, where the source has them and the scales do not
+//     hold them
+// each part and each group at a multiple of 64 bytes. Columns beyond n are zeros.
 struct dm_qmatrix {
   size_t n, k;
   int bits, block;
-  qscales kind;
+  qscales kind;       // of scales
   size_t blocks;      // of a column
   size_t groups;      // of columns
   size_t scales, zeros; // where they begin in a group; zeros = 0: none of their own
