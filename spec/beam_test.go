@@ -298,6 +298,29 @@ func TestBeamsAreTransformers(t *testing.T) {
 	}
 }
 
+// Draft beams that are far less likely than the w-th are left out, ends of sequence are, and w are kept whatever
+// they are.
+func TestDraftBeams(t *testing.T) {
+	row := []float32{-1, -3.9, -1.5, -4.1, -0.5, -2, -9}
+	for _, c := range []struct {
+		w, u int
+		want []int32
+	}{
+		{3, 5, []int32{0, 2, 5, 1}},
+		{3, 3, []int32{0, 2, 5}},
+		{1, 5, []int32{0, 2, 5}},
+		{6, 6, []int32{0, 2, 5, 1, 3, 6}},
+	} {
+		var got []int32
+		for _, b := range DraftBeams([]*Beam{{}}, [][]float32{row}, Beams{Width: c.w, DraftWidth: c.u}, []int32{4}) {
+			got = append(got, b.Token)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("w %d, u %d: %v, want %v", c.w, c.u, got, c.want)
+		}
+	}
+}
+
 func TestBeamsOutOfRange(t *testing.T) {
 	for _, b := range []Beams{{}, {Width: 65}, {Width: 4, DraftWidth: 3}, {Width: 4, DraftWidth: 65}, {Width: 4, LengthPenalty: math.NaN()}, {Width: 4, EarlyStopping: "maybe"}} {
 		if b.Validate() == nil {
