@@ -138,6 +138,12 @@ type Search struct {
 	over  bool
 }
 
+// Rule says how a search accepts what is drafted, and what that guarantees, as
+// [Rule.String] and [Rule.Bound] say it of samples.
+func (b Beams) Rule() (name, bound string) {
+	return fmt.Sprintf("beams of %d", b.Width), "lossless: what is found with drafts is what is found without them, in every row"
+}
+
 // NewSearch begins a search. limit is the most tokens of a completion, at least 1.
 func NewSearch(b Beams, eos []int32, limit int) *Search {
 	return &Search{Running: []*Beam{{}}, beams: b, eos: eos, limit: limit}

@@ -27,6 +27,8 @@ type Check struct {
 	Counts  *verify.Counts `json:"counts,omitempty"`  // what was replayed, nil where nothing was or something failed
 	Failure string         `json:"failure,omitempty"` // the first thing that does not hold
 	Why     string         `json:"why,omitempty"`     // it could not be replayed
+
+	searched bool // a beam search, in which nothing is drawn
 }
 
 // States of a certificate.
@@ -47,8 +49,8 @@ func Certify(jobs []*storage.Job, replay bool) (*Certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		rule := j.effective()
-		one := Check{Job: job.Name(), Dir: job.Dir(), Rule: rule.String(), Bound: rule.Bound(), Lossy: rule.Lossy()}
+		one := Check{Job: job.Name(), Dir: job.Dir(), Lossy: j.effective().Lossy(), searched: j.Beams != nil}
+		one.Rule, one.Bound = j.says()
 		if replay && job.Done() {
 			one.Counts, err = verify.Job(job, verify.Options{})
 			if failure, ok := errors.AsType[*verify.Failure](err); ok {
@@ -122,7 +124,11 @@ func (c *Certificate) Lines() []string {
 	}
 	lines = append(lines, said...)
 	if checked > 0 {
-		lines = append(lines, "The replay takes the logged probabilities for those of the models: submit certify tests the law on the models themselves.")
+		onModels := "submit certify tests the law on the models themselves"
+		if !slices.ContainsFunc(c.Checks, func(k Check) bool { return !k.searched }) {
+			onModels = "submit verify --models searches again with the models themselves"
+		}
+		lines = append(lines, "The replay takes the logged probabilities for those of the models: "+onModels+".")
 	}
 	return lines
 }

@@ -88,6 +88,9 @@ func summarize(job *storage.Job, completion func(mode string, c *storage.Complet
 		Job: job.Name(), Dir: job.Dir(), K: j.K, Lookahead: j.Lookahead,
 		Rule: j.Rule.String(), Lossy: rule.Lossy(), Bound: rule.Bound(), Modes: map[string]*Mode{}, Beams: j.Beams,
 	}
+	if j.Beams != nil {
+		s.Rule, s.Bound = j.says()
+	}
 	for _, name := range j.Modes {
 		m := &Mode{Finish: map[string]int64{}, ledger: newLedger()}
 		if err := job.ReadCompletions(name, func(c storage.Completion) error {
@@ -154,6 +157,15 @@ func (j *specification) effective() spec.Rule {
 		return j.Rule.Autoregressive()
 	}
 	return j.Rule.For(j.Sampling)
+}
+
+// says is what accepts the job's drafts, and what that guarantees.
+func (j *specification) says() (rule, bound string) {
+	if j.Beams != nil {
+		return j.Beams.Rule()
+	}
+	r := j.effective()
+	return r.String(), r.Bound()
 }
 
 // addCompletion counts a completion. The loops and times of a search stand with the

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/draftmill/draftmill/spec"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -115,9 +114,4 @@ func (s *sequence) beamLoop(file string, l *storage.Loop) error {
 	s.cut = len(l.Overlap) == whole && whole < n // it ended before the next was looked at
 	s.take(l, len(l.Overlap))
 	return nil
-}
-
-// beamRule says how a search accepts, and what that guarantees.
-func beamRule(b *spec.Beams) (rule, bound string) {
-	return fmt.Sprintf("beams of %d", b.Width), "lossless: what is found with drafts is what is found without them, in every row"
 }

@@ -116,7 +116,7 @@ func Job(folder *storage.Job, o Options) (*Counts, error) {
 		Modes: make([]Mode, len(job.Modes)),
 	}
 	if job.Beams != nil {
-		counts.Rule, counts.Bound = beamRule(job.Beams)
+		counts.Rule, counts.Bound = job.Beams.Rule()
 	}
 	if files.complete {
 		counts.Rows = files.plan.Rows

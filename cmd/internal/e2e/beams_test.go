@@ -70,6 +70,10 @@ func TestBeams(t *testing.T) {
 					t.Errorf("verify %v: %s", more, &p.stdout)
 				}
 			}
+			p := run(t, "submit", "report", "beams", "--out", out)
+			if said := p.stdout.String(); !strings.Contains(said, "Rule beams of 4 is lossless") || strings.Contains(said, "rejection") || strings.Contains(said, "certify") {
+				t.Errorf("report: %s", said)
+			}
 			job, err := storage.OpenJob(filepath.Join(out, "beams"))
 			if err != nil {
 				t.Fatal(err)
