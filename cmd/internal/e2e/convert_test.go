@@ -35,7 +35,7 @@ func TestModelsAsTheyAre(t *testing.T) {
 	}
 	dir := t.TempDir()
 	said := run(t, "submit", "import", target, filepath.Join(dir, "target")).stdout.String()
-	if want := ": llama, int4, blocks of 32, 8 bits kept, float32 activations, "; !strings.Contains(said, want) {
+	if want := ": llama, int4, blocks of 32 with zero points, 8 bits kept, float32 activations, "; !strings.Contains(said, want) {
 		t.Errorf("import says %q, want %q in it", said, want)
 	}
 	// Blocks of 64 are no setting for weights that are kept.
