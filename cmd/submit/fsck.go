@@ -43,14 +43,8 @@ missing. Exit code 0 then says that nothing is wrong any more.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := configs.Load(cmd.Flags())
+			cfg, err := jobSettings(cmd, false)
 			if err != nil {
-				return err
-			}
-			if err := cfg.ValidateJobs(false); err != nil {
-				return err
-			}
-			if err := app.CheckPlaces(cfg); err != nil {
 				return err
 			}
 			f.stdout = cmd.OutOrStdout()

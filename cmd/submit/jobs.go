@@ -62,14 +62,8 @@ func jobCommand(use, short string, arguments int, example, long string, run func
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := configs.Load(cmd.Flags())
+			cfg, err := jobSettings(cmd, true)
 			if err != nil {
-				return err
-			}
-			if err := cfg.ValidateJobs(true); err != nil {
-				return err
-			}
-			if err := app.CheckPlaces(cfg); err != nil {
 				return err
 			}
 			r := jobRequest{cfg: cfg, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
@@ -88,6 +82,19 @@ func jobCommand(use, short string, arguments int, example, long string, run func
 	}
 	configs.JobFlags(cmd.Flags())
 	return cmd
+}
+
+// jobSettings reads and checks the settings of a command on jobs; server says
+// whether it needs one.
+func jobSettings(cmd *cobra.Command, server bool) (configs.Config, error) {
+	cfg, err := configs.Load(cmd.Flags())
+	if err == nil {
+		err = cfg.ValidateJobs(server)
+	}
+	if err == nil {
+		err = app.CheckPlaces(cfg)
+	}
+	return cfg, err
 }
 
 // name is the job's name, and folder its folder, nil where it is not here.

@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/draftmill/draftmill/configs"
-	"github.com/draftmill/draftmill/pipeline"
-	"github.com/draftmill/draftmill/storage"
 )
 
 // TestSignature: a signed job is checked with its public key; an edit, another
@@ -46,28 +44,7 @@ func TestSignature(t *testing.T) {
 	der, err = x509.MarshalPKIXPublicKey(other)
 	another := write("other.pub", "PUBLIC KEY", der, err)
 
-	job := pipeline.Job{Name: "small", Modes: []pipeline.Mode{pipeline.ArS}, ShardRows: 2, Samples: 1, MaxNewTokens: 4}
-	identity, err := job.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := storage.CreateJob(dir, job.Name, identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := folder.NewShardWriter("ars", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.AddCompletion(storage.Completion{Job: "small", RowID: "only", FinishReason: storage.FinishError, Error: "the prompt is null", Worker: "w"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.WritePlan(1, 1, []string{"ars"}); err != nil {
-		t.Fatal(err)
-	}
+	folder := smallJob(t, dir)
 	if done, err := folder.Finalize(t.Context()); err != nil || !done {
 		t.Fatal(err)
 	}

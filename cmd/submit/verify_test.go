@@ -19,28 +19,7 @@ import (
 // tested in pipeline/verify.
 func TestVerifyCommand(t *testing.T) {
 	out := t.TempDir()
-	job := pipeline.Job{Name: "small", Modes: []pipeline.Mode{pipeline.ArS}, ShardRows: 2, Samples: 1, MaxNewTokens: 4}
-	identity, err := job.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := storage.CreateJob(out, job.Name, identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := folder.NewShardWriter("ars", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.AddCompletion(storage.Completion{Job: "small", RowID: "only", FinishReason: storage.FinishError, Error: "the prompt is null", Worker: "w"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.WritePlan(1, 1, []string{"ars"}); err != nil {
-		t.Fatal(err)
-	}
+	folder := smallJob(t, out)
 	if text, err := output("verify", "small", "--out", out); err != nil || !strings.Contains(text, "holds (not complete") {
 		t.Fatalf("before the end: %v: %s", err, text)
 	}
@@ -78,4 +57,32 @@ func TestVerifyCommand(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
+}
+
+// smallJob has one row, in error, and is complete but for its end.
+func smallJob(t *testing.T, out string) *storage.Job {
+	t.Helper()
+	job := pipeline.Job{Name: "small", Modes: []pipeline.Mode{pipeline.ArS}, ShardRows: 2, Samples: 1, MaxNewTokens: 4}
+	identity, err := job.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := storage.CreateJob(out, job.Name, identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := folder.NewShardWriter("ars", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.AddCompletion(storage.Completion{Job: "small", RowID: "only", FinishReason: storage.FinishError, Error: "the prompt is null", Worker: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.WritePlan(1, 1, []string{"ars"}); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
