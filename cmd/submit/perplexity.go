@@ -37,10 +37,15 @@ their tokens, exp(-1/n sum of log q(x)), the first token of each text left out.
 Models of one tokenizer can be compared by it, such as one model in several
 precisions. A text longer than the context, or than 4096 tokens, is cut.
 
-With --reference each model is also compared with that one, which reads the same
-texts: the mean Kullback-Leibler divergence KL(reference || model) of a token, and
-how often both have the same most probable token. A change may make a text likelier
-by chance; the divergence is zero only where nothing has changed.`,
+Behind +- are standard errors over texts. A model's own says what other texts of the
+kind would change, and most of that is the same for all models. To compare two, take
+the error of the change: by how much a model's perplexity is above that of the
+reference, or without one that of the first model, on the same texts.
+
+With --reference each model is also held against that one: the mean Kullback-Leibler
+divergence KL(reference || model) of a token, and how often both have the same most
+probable token. A change may make a text likelier by chance; the divergence is zero
+only where nothing has changed.`,
 		Example: `  submit perplexity models/int8 models/int4 --dataset humaneval.parquet \
       --column prompt --column canonical_solution --reference models/fp16`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -79,10 +84,18 @@ type read struct {
 	Tokens     int     `json:"tokens"` // scored
 	Perplexity float64 `json:"perplexity"`
 	Standard   float64 `json:"log_standard_error"` // of log perplexity, over texts
-	// From the reference, of a token: mean KL(reference || model), and how often the
-	// most probable token is the same.
-	Divergence *float64 `json:"divergence,omitempty"`
-	Same       *float64 `json:"same_most_probable,omitempty"`
+	// From the reference, or the first model: the difference of log perplexity, and its
+	// standard error over texts.
+	Change         *float64 `json:"log_change,omitempty"`
+	ChangeStandard *float64 `json:"log_change_standard_error,omitempty"`
+	// From the reference, of a token: mean KL(reference || model), its standard error
+	// over texts, and how often the most probable token is the same.
+	Divergence         *float64 `json:"divergence,omitempty"`
+	DivergenceStandard *float64 `json:"divergence_standard_error,omitempty"`
+	Same               *float64 `json:"same_most_probable,omitempty"`
+	// Of each text, to compare any two models by.
+	Sums   []float64 `json:"log_likelihoods"`
+	Counts []float64 `json:"text_tokens"`
 }
 
 func (r *reading) run(ctx context.Context, cfg configs.Config, names []string, stdout, stderr io.Writer) error {
@@ -102,23 +115,43 @@ func (r *reading) run(ctx context.Context, cfg configs.Config, names []string, s
 			return err
 		}
 		all = append(all, one)
+		if reference == nil {
+			one.changed(all[0].Sums, all[0].Counts)
+		}
 	}
 	if r.asJSON {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
 		return enc.Encode(all)
 	}
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	further := ""
-	if reference != nil {
-		further = "divergence\tsame top\t"
-	}
-	fmt.Fprintln(w, "perplexity\t+-\t"+further+"MB\ttexts\ttokens\t  model")
-	for _, one := range all {
-		if reference != nil {
-			further = fmt.Sprintf("%.4f\t%.2f%%\t", *one.Divergence, 100**one.Same)
+	return table(stdout, all)
+}
+
+// table prints models for people.
+func table(out io.Writer, all []*read) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	distance := all[0].Divergence != nil
+	change := distance || len(all) > 1
+	row := func(always, changed, distant, rest string) {
+		if change {
+			always += changed
 		}
-		fmt.Fprintf(w, "%.4f\t%.4f\t%s%.0f\t%d\t%d\t  %s\n", one.Perplexity, one.Perplexity*one.Standard, further, one.MB, one.Texts, one.Tokens, one.Model)
+		if distance {
+			always += distant
+		}
+		fmt.Fprintln(w, always+rest)
+	}
+	row("perplexity\t+-\t", "change\t+-\t", "divergence\t+-\tsame top\t", "MB\ttexts\ttokens\t  model")
+	for _, one := range all {
+		changed, distant := "-\t-\t", ""
+		if one.Change != nil {
+			ratio := math.Exp(*one.Change)
+			changed = fmt.Sprintf("%+.2f%%\t%.2f%%\t", 100*(ratio-1), 100*ratio**one.ChangeStandard)
+		}
+		if distance {
+			distant = fmt.Sprintf("%.4f\t%.4f\t%.2f%%\t", *one.Divergence, *one.DivergenceStandard, 100**one.Same)
+		}
+		row(fmt.Sprintf("%.4f\t%.4f\t", one.Perplexity, one.Perplexity*one.Standard), changed, distant, fmt.Sprintf("%.0f\t%d\t%d\t  %s", one.MB, one.Texts, one.Tokens, one.Model))
 	}
 	return w.Flush()
 }
@@ -185,8 +218,8 @@ func (r *reading) model(ctx context.Context, cfg configs.Config, name string, re
 	}
 	progress := progressLine(stderr, "perplexity")
 	found := &read{Model: name, MB: float64(m.bytes) / 1e6}
-	var sums, counts []float64
-	var divergence, agreeing float64
+	var base, divergence []float64 // of each text: the reference's log-likelihood, and the divergence from it
+	var agreeing float64
 	for text, err := range r.texts.all(ctx) {
 		if err != nil {
 			return nil, err
@@ -196,20 +229,21 @@ func (r *reading) model(ctx context.Context, cfg configs.Config, name string, re
 			continue // no text
 		}
 		tokens = tokens[:min(len(tokens), most)]
-		sum, err := m.LogLikelihood(ctx, tokens)
+		sum := 0.0
+		if reference == nil {
+			sum, err = m.LogLikelihood(ctx, tokens)
+		} else {
+			var c replay.Comparison
+			c, err = m.Compare(ctx, reference.Reader, tokens)
+			sum, agreeing = c.Model, agreeing+float64(c.Same)
+			base, divergence = append(base, c.Reference), append(divergence, c.Divergence)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("text %d: %w", found.Texts+1, err)
 		}
-		if reference != nil {
-			kl, same, err := m.Divergence(ctx, reference.Reader, tokens)
-			if err != nil {
-				return nil, fmt.Errorf("text %d: %w", found.Texts+1, err)
-			}
-			divergence, agreeing = divergence+kl, agreeing+float64(same)
-		}
 		found.Texts++
 		found.Tokens += len(tokens) - 1
-		sums, counts = append(sums, sum), append(counts, float64(len(tokens)-1))
+		found.Sums, found.Counts = append(found.Sums, sum), append(found.Counts, float64(len(tokens)-1))
 		if progress != nil {
 			progress(name, found.Texts, found.Texts+1)
 		}
@@ -217,34 +251,50 @@ func (r *reading) model(ctx context.Context, cfg configs.Config, name string, re
 	if found.Tokens == 0 {
 		return nil, errors.New("the texts have no tokens")
 	}
-	if n := float64(found.Tokens); reference != nil {
-		divergence, agreeing = divergence/n, agreeing/n
-		found.Divergence, found.Same = &divergence, &agreeing
+	mean, standard := perToken(found.Sums, found.Counts)
+	found.Perplexity, found.Standard = math.Exp(-mean), standard
+	if reference != nil {
+		kl, off := perToken(divergence, found.Counts)
+		agreeing /= float64(found.Tokens)
+		found.Divergence, found.DivergenceStandard, found.Same = &kl, &off, &agreeing
+		found.changed(base, found.Counts)
 	}
-	found.Perplexity, found.Standard = perplexityOf(sums, counts)
 	if progress != nil {
 		progress(name, found.Texts, found.Texts)
 	}
 	return found, nil
 }
 
-// perplexityOf is exp of the mean negative log-likelihood of a token, and the
-// standard error of that mean: texts are independent, tokens are not, so that it
-// is the error of a ratio of sums over texts.
-func perplexityOf(sums, counts []float64) (perplexity, standard float64) {
+// changed compares with another model's log-likelihoods of the texts, where it read
+// as many tokens of each.
+func (r *read) changed(sums, counts []float64) {
+	if !slices.Equal(counts, r.Counts) {
+		return
+	}
+	less := make([]float64, len(sums))
+	for i := range sums {
+		less[i] = sums[i] - r.Sums[i]
+	}
+	mean, standard := perToken(less, counts)
+	r.Change, r.ChangeStandard = &mean, &standard
+}
+
+// perToken is the mean of a token, of sums over texts of so many tokens, and its
+// standard error: texts are independent, tokens are not, so that it is the error of
+// a ratio of sums over texts.
+func perToken(sums, counts []float64) (mean, standard float64) {
 	var sum, count float64
 	for i := range sums {
 		sum, count = sum+sums[i], count+counts[i]
 	}
-	mean := sum / count
+	mean = sum / count
 	var off float64
 	for i := range sums {
 		d := sums[i] - mean*counts[i]
 		off += d * d
 	}
-	n := float64(len(sums))
-	if n > 1 {
+	if n := float64(len(sums)); n > 1 {
 		standard = math.Sqrt(off*n/(n-1)) / count
 	}
-	return math.Exp(-mean), standard
+	return mean, standard
 }

@@ -30,6 +30,10 @@ func TestPerplexity(t *testing.T) {
 	if len(found) != 2 || found[0].Texts != 3 || found[0].Perplexity >= found[1].Perplexity {
 		t.Fatalf("found %+v", found)
 	}
+	// The change is from the first model.
+	if want := math.Log(found[1].Perplexity / found[0].Perplexity); *found[0].Change != 0 || math.Abs(*found[1].Change-want) > 1e-9 || *found[1].ChangeStandard <= 0 {
+		t.Errorf("changes %v and %v +- %v, want 0 and %v", *found[0].Change, *found[1].Change, *found[1].ChangeStandard, want)
+	}
 	models := app.NewModels(cfg, slog.New(slog.DiscardHandler))
 	defer models.Close()
 	ref, place, err := models.Reference(demo + "target")
@@ -90,8 +94,11 @@ func TestPerplexityReference(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
 		t.Fatal(err)
 	}
-	if len(found) != 2 || *found[0].Divergence > 1e-12 || *found[0].Same != 1 {
+	if len(found) != 2 || *found[0].Divergence > 1e-12 || *found[0].Same != 1 || *found[0].Change != 0 || *found[0].ChangeStandard != 0 {
 		t.Fatalf("found %s", out.String())
+	}
+	if want := math.Log(found[1].Perplexity / found[0].Perplexity); math.Abs(*found[1].Change-want) > 1e-9 || *found[1].DivergenceStandard <= 0 {
+		t.Errorf("change %v from the reference, want %v; divergence +- %v", *found[1].Change, want, *found[1].DivergenceStandard)
 	}
 	p, err := openReader(t.Context(), cfg, demo+"target", io.Discard)
 	if err != nil {
@@ -164,14 +171,33 @@ func softmaxes(t *testing.T, model engine.Decoder, tokens []int32) (all [][]floa
 	return all
 }
 
-func TestPerplexityOf(t *testing.T) {
-	p, standard := perplexityOf([]float64{-2 * math.Ln2, -4 * math.Ln2}, []float64{2, 4})
-	if math.Abs(p-2) > 1e-12 || standard > 1e-12 {
-		t.Errorf("%v +- %v, want 2 +- 0", p, standard)
+func TestPerToken(t *testing.T) {
+	mean, standard := perToken([]float64{-2, -4}, []float64{2, 4})
+	if mean != -1 || standard != 0 {
+		t.Errorf("%v +- %v, want -1 +- 0", mean, standard)
 	}
 	// Two texts of one token each: the error of a mean of two numbers.
-	p, standard = perplexityOf([]float64{-1, -3}, []float64{1, 1})
-	if math.Abs(p-math.Exp(2)) > 1e-12 || math.Abs(standard-1) > 1e-12 {
-		t.Errorf("%v +- %v, want e^2 +- 1", p, standard)
+	mean, standard = perToken([]float64{-1, -3}, []float64{1, 1})
+	if mean != -2 || math.Abs(standard-1) > 1e-12 {
+		t.Errorf("%v +- %v, want -2 +- 1", mean, standard)
+	}
+}
+
+// TestPerplexityChange: what all texts share is no error of a change, and texts of
+// which another number of tokens was read are not compared.
+func TestPerplexityChange(t *testing.T) {
+	counts := []float64{10, 20, 30}
+	m := &read{Sums: []float64{-12, -61, -45}, Counts: counts}
+	m.changed([]float64{-11, -59, -42}, counts) // by 0.1 a token each
+	if m.Change == nil || math.Abs(*m.Change-0.1) > 1e-12 || *m.ChangeStandard > 1e-12 {
+		t.Errorf("change %v +- %v, want 0.1 +- 0", m.Change, m.ChangeStandard)
+	}
+	m.changed([]float64{-12, -60, -42}, counts) // by 0, 1 and 3: off 0.0667 a token by -2/3, -1/3 and 1
+	if want := math.Sqrt((4./9+1./9+1)*3/2) / 60; math.Abs(*m.Change-4./60) > 1e-12 || math.Abs(*m.ChangeStandard-want) > 1e-12 {
+		t.Errorf("change %v +- %v, want %v +- %v", *m.Change, *m.ChangeStandard, 4./60, want)
+	}
+	m = &read{Sums: m.Sums, Counts: counts}
+	if m.changed(m.Sums, []float64{10, 20, 29}); m.Change != nil {
+		t.Error("texts of other lengths were compared")
 	}
 }

@@ -24,42 +24,49 @@ func (r *Reader) LogLikelihood(ctx context.Context, text []int32) (float64, erro
 	return r.f.logLikelihood(ctx, text[:1], text[1:])
 }
 
-// Divergence is the sum over a text's positions behind the first of KL(p || q),
-// natural, with p the softmax of the reference's logits and q that of the model's,
-// and at how many of them both have the same most probable token. The models have
-// one vocabulary.
-func (r *Reader) Divergence(ctx context.Context, reference *Reader, text []int32) (sum float64, same int, err error) {
+// Comparison is what a model and a reference make of one text: sums over its tokens
+// behind the first, natural logarithms.
+type Comparison struct {
+	Model, Reference float64 // log q(x) and log p(x)
+	Divergence       float64 // KL(p || q)
+	Same             int     // positions where both have the same most probable token
+}
+
+// Compare has both read a text. q is the softmax of the model's logits, p that of the
+// reference's. The models have one vocabulary.
+func (r *Reader) Compare(ctx context.Context, reference *Reader, text []int32) (c Comparison, err error) {
 	vocab := r.f.model.Vocab()
 	if other := reference.f.model.Vocab(); other != vocab {
-		return 0, 0, fmt.Errorf("the reference scores %d tokens, the model %d: take models of one vocabulary", other, vocab)
+		return c, fmt.Errorf("the reference scores %d tokens, the model %d: take models of one vocabulary", other, vocab)
 	}
 	for from := 1; from < len(text); {
 		to := min(from+r.f.most(), len(text))
 		p, err := reference.f.rows(ctx, text, from, to)
 		if err != nil {
-			return 0, 0, fmt.Errorf("the reference: %w", err)
+			return c, fmt.Errorf("the reference: %w", err)
 		}
 		q, err := r.f.rows(ctx, text, from, to)
 		if err != nil {
-			return 0, 0, err
+			return c, err
 		}
 		for ; from < to; from++ {
-			d, agree := divergence(p[:vocab], q[:vocab])
-			if math.IsNaN(d) {
-				return 0, 0, fmt.Errorf("the logits for token %d are no numbers", from)
+			x := text[from]
+			if x < 0 || int(x) >= vocab {
+				return c, fmt.Errorf("token %d is outside the vocabulary of %d", x, vocab)
 			}
-			if sum += d; agree {
-				same++
+			c.add(p[:vocab], q[:vocab], x)
+			if math.IsNaN(c.Divergence + c.Model) {
+				return c, fmt.Errorf("the logits for token %d are no numbers", from)
 			}
 			p, q = p[vocab:], q[vocab:]
 		}
 	}
-	return sum, same, nil
+	return c, nil
 }
 
-// divergence is KL(softmax(p) || softmax(q)), and whether the first of the largest
-// is the same in both.
-func divergence(p, q []float32) (kl float64, same bool) {
+// add adds a position: the logits of the reference, p, and of the model, q, for the
+// token x.
+func (c *Comparison) add(p, q []float32, x int32) {
 	var first [2]int
 	for i := range p {
 		if p[i] > p[first[0]] {
@@ -78,7 +85,13 @@ func divergence(p, q []float32) (kl float64, same bool) {
 			sum += e * (float64(p[i]) - float64(q[i]))
 		}
 	}
-	return max(0, sum/massP-topP-math.Log(massP)+topQ+math.Log(massQ)), first[0] == first[1]
+	logP, logQ := topP+math.Log(massP), topQ+math.Log(massQ)
+	c.Reference += min(0, float64(p[x])-logP)
+	c.Model += min(0, float64(q[x])-logQ)
+	c.Divergence += max(0, sum/massP-logP+logQ)
+	if first[0] == first[1] {
+		c.Same++
+	}
 }
 
 // Close gives the cache back.
