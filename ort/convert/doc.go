@@ -8,7 +8,7 @@
 // A source (hf.go, gguf.go) reads a checkpoint and says in its own names where
 // each weight lies. A model (model.go, arch.go) is what distinguishes
 // architectures: sizes, norms, rotary embeddings, windows, caps; a table has one
-// entry for each. The graph (graph.go) is built once for all of them, with the
+// entry for each. Rotary tables are transformers' (rotary.go). The graph (graph.go) is built once for all of them, with the
 // operators and names of onnxruntime-genai's model builder, so that whatever
 // reads such graphs reads these: GroupQueryAttention over a shared cache buffer,
 // attention_mask turned into lengths inside the graph, MatMulNBits for weights of

@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -83,7 +84,7 @@ func (b *builder) mask() {
 		turn := func(name string, f func(float64) float64) string {
 			return b.initializer(name, b.o.io, rotaryTable(angles, magnitude, b.context, b.o.io, f), b.context, len(angles))
 		}
-		b.cos, b.sin = turn("cos_cache", cosine), turn("sin_cache", sine)
+		b.cos, b.sin = turn("cos_cache", math.Cos), turn("sin_cache", math.Sin)
 	}
 }
 

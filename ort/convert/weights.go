@@ -3,7 +3,6 @@ package convert
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/draftmill/draftmill/ort/convert/tensor"
@@ -183,24 +182,6 @@ func (b *builder) headWeight() (*weight, error) {
 		return b.need(embedding, 0, b.vocab, b.hidden)
 	}
 	return b.need(head, 0, b.vocab, b.hidden)
-}
-
-func cosine(x float64) float64 { return math.Cos(x) }
-func sine(x float64) float64   { return math.Sin(x) }
-
-// rotaryTable writes f of the angles of all positions.
-func rotaryTable(angles []float32, magnitude float64, context int, t element, f func(float64) float64) filler {
-	return func(out *filling) error {
-		return out.parallelRows(context, len(angles)*t.width(), func() func(int, []byte) {
-			mine := make([]float32, len(angles))
-			return func(position int, dst []byte) {
-				for i, a := range angles {
-					mine[i] = float32(f(float64(float32(position)*a)) * magnitude)
-				}
-				putFloats(dst, mine, t)
-			}
-		})
-	}
 }
 
 // floatBytes is values as t stores them.
