@@ -29,7 +29,7 @@ export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=2684
 "$PYTHON" sentences.py train "$work/train.jsonl" --count 60000 --seed 1
 "$PYTHON_OPTIMUM" sentences.py test sentences.parquet --count 80 --seed 2
 "$PYTHON" make_tokenizer.py "$work/train.jsonl" "$work"
-"$PYTHON" train.py target --data "$work" --out "$work/target" --steps "${TARGET_STEPS:-900}"
-"$PYTHON" train.py draft --data "$work" --teacher "$work/target" --out "$work/draft" --steps "${DRAFT_STEPS:-500}"
+"$PYTHON" train.py target --data "$work" --out "$work/target" --steps "${TARGET_STEPS:-1200}"
+"$PYTHON" train.py draft --data "$work" --teacher "$work/target" --out "$work/draft" --steps "${DRAFT_STEPS:-1200}"
 "$PYTHON_OPTIMUM" export.py "$work/target" "$work" target sentences.parquet
 "$PYTHON_OPTIMUM" export.py "$work/draft" "$work" draft sentences.parquet

@@ -1,7 +1,7 @@
 """Trains the translation target, or distils its draft from the target, on a CPU.
 
-    python train.py target --data DIR --out DIR --steps 900
-    python train.py draft --data DIR --out DIR --teacher TARGET_DIR --steps 900
+    python train.py target --data DIR --out DIR --steps 1200
+    python train.py draft --data DIR --out DIR --teacher TARGET_DIR --steps 1200
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from transformers import T5Config, T5ForConditionalGeneration
 
 SHAPES = {
-    "target": dict(d_model=256, d_kv=64, d_ff=512, num_heads=4, num_layers=2, num_decoder_layers=4),
+    "target": dict(d_model=256, d_kv=64, d_ff=512, num_heads=4, num_layers=2, num_decoder_layers=7),
     "draft": dict(d_model=96, d_kv=24, d_ff=192, num_heads=4, num_layers=2, num_decoder_layers=1),
 }
 RATES = {"target": (0.01, 2e-3), "draft": (0.02, 4e-3)}  # Muon for the layers' matrices, AdamW for the rest
@@ -101,7 +101,7 @@ def main():
     ap.add_argument("--rate", type=float, default=1, help="factor on the learning rates")
     ap.add_argument("--teacher")
     ap.add_argument("--batch", type=int, default=1536, help="tokens of one side per step")
-    ap.add_argument("--steps", type=int, default=900)
+    ap.add_argument("--steps", type=int, default=1200)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--seed", type=int, default=1)
     a = ap.parse_args()
