@@ -29,7 +29,8 @@ func importCommand() *cobra.Command {
 		Short: "convert a Hugging Face folder or a GGUF file into an ONNX folder",
 		Long: `import makes an ONNX folder of a model: of a Hugging Face folder (config.json,
 model.safetensors or its shards, tokenizer.json) or of a .gguf file, also by their
-names on the Hugging Face Hub, hf:OWNER/REPO[/FILE.gguf][@REVISION]. --target and
+names on the Hugging Face Hub, hf:OWNER/REPO[/FILE.gguf][@REVISION]. Of a model in
+several .gguf files name the first, NAME-00001-of-00003.gguf. --target and
 --draft take both as they are and convert them into the user's cache; import is
 for other settings, and for a folder that other programs on ONNX Runtime can use.
 

@@ -16,7 +16,7 @@ import (
 
 // version counts the ways in which this package has made graphs; what an older
 // one made is made again.
-const version = 4
+const version = 5
 
 // CacheDir is the folder of models converted by Cached:
 // <os.UserCacheDir>/draftmill/models.

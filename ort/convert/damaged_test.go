@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func graphOf(path string) error {
 	return err
 }
 
-// TestDamaged: 2,000 files with bytes that are changed, cut off or doubled are
+// TestDamaged: 2,900 files with bytes that are changed, cut off or doubled are
 // an error or a model, and never a crash.
 func TestDamaged(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -80,6 +81,20 @@ func TestDamaged(t *testing.T) {
 			try(path, path, mutate(data, 9000))
 		}
 	}
+	parts := copyT(t, "testdata/gguf/parts")
+	for i, head := range []int{9000, 700, 700} {
+		path := filepath.Join(parts, fmt.Sprintf("llama-%05d-of-00003.gguf", i+1))
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 300 {
+			try(filepath.Join(parts, "llama-00001-of-00003.gguf"), path, mutate(data, head))
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		file string
 		head int
@@ -93,10 +108,10 @@ func TestDamaged(t *testing.T) {
 			try(folder, filepath.Join(folder, c.file), mutate(data, min(c.head, len(data))))
 		}
 	}
-	if refused < 1500 {
-		t.Errorf("only %d of 2,000 are refused", refused)
+	if refused < 2200 {
+		t.Errorf("only %d of 2,900 are refused", refused)
 	}
-	t.Logf("%d of 2,000 are refused", refused)
+	t.Logf("%d of 2,900 are refused", refused)
 }
 
 // edit changes the keys of config.json.

@@ -10,7 +10,7 @@ import (
 	"github.com/draftmill/draftmill/ort/convert/gguf"
 )
 
-// A GGUF file, as llama.cpp's converter writes it.
+// A GGUF file, or the parts of one, as llama.cpp's converter writes it.
 
 var ggufNames = map[role]string{
 	embedding: "token_embd", positionTable: "position_embd", finalNorm: "output_norm", head: "output",
@@ -71,9 +71,6 @@ func openGGUF(path string) (_ *source, err error) {
 // ggufModel is what the metadata say.
 func ggufModel(f *gguf.File) (*model, error) {
 	meta := f.Metadata
-	if n, ok := meta.Int("split.count"); ok && n > 1 { // only the first part says what it is of
-		return nil, fmt.Errorf("one of %d parts of a model; join them with llama.cpp's gguf-split --merge", n)
-	}
 	if kind := meta.Text("general.type"); kind != "" && kind != "model" {
 		return nil, fmt.Errorf("no model, but what is added to one (general.type %q)", kind)
 	}

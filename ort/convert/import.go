@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/draftmill/draftmill/ort/convert/gguf"
 	"github.com/draftmill/draftmill/ort/convert/safetensors"
 	"github.com/draftmill/draftmill/ort/convert/tensor"
 )
@@ -106,7 +107,7 @@ func files(path string) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case kind == GGUF:
-		return []string{path}, nil
+		return gguf.Find(path)
 	case kind == ONNX:
 		return nil, errNothing
 	}
@@ -271,7 +272,8 @@ func report(progress func(Step), name string, total int64) func(done int64) {
 }
 
 // Digest is the SHA-256, in hex, over the names and SHA-256 digests of a
-// source's files. The name of a GGUF file is no part of it.
+// source's files. The name of a GGUF file is no part of it, only which part of a
+// model it is.
 func Digest(ctx context.Context, src string, progress func(Step)) (string, error) {
 	paths, err := files(src)
 	if err != nil {
@@ -288,14 +290,18 @@ func Digest(ctx context.Context, src string, progress func(Step)) (string, error
 	tell := report(progress, "read", total)
 	all := sha256.New()
 	buffer := make([]byte, 1<<20)
-	for _, path := range paths {
+	for i, path := range paths {
 		sum, err := digestFile(ctx, path, buffer, func(n int) { done += int64(n); tell(done) })
 		if err != nil {
 			return "", err
 		}
 		name := filepath.Base(path)
-		if len(paths) == 1 && path == src {
+		switch {
+		case paths[0] != src: // a folder's
+		case len(paths) == 1:
 			name = "model.gguf"
+		default:
+			name = fmt.Sprintf("model-%d-of-%d.gguf", i+1, len(paths))
 		}
 		fmt.Fprintf(all, "%s %x\n", name, sum)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/draftmill/draftmill/ort/convert/gguf"
 	"github.com/draftmill/draftmill/ort/convert/safetensors"
 )
 
@@ -26,7 +27,11 @@ type Listing struct {
 // would see the whole repository's.
 func (l *Listing) Bring() (string, error) {
 	if strings.EqualFold(path.Ext(l.At), ".gguf") {
-		dir, err := l.Get(l.At)
+		files, err := gguf.Parts(l.At)
+		if err != nil {
+			return "", err
+		}
+		dir, err := l.Get(files...)
 		return filepath.Join(dir, filepath.FromSlash(l.At)), err
 	}
 	has := func(name string) bool { return slices.Contains(l.Files, path.Join(l.At, name)) }
@@ -74,7 +79,7 @@ func (l *Listing) Bring() (string, error) {
 func (l *Listing) nothing() error {
 	var ggufs []string
 	for _, file := range l.Files {
-		if strings.EqualFold(path.Ext(file), ".gguf") && strings.HasPrefix(file, l.At) {
+		if _, err := gguf.Parts(file); err == nil && strings.EqualFold(path.Ext(file), ".gguf") && strings.HasPrefix(file, l.At) { // of several parts the first
 			ggufs = append(ggufs, file)
 		}
 	}

@@ -211,12 +211,21 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s %s: %v, want %q", c.text, c.file, err, c.want)
 		}
 	}
+	h.Token, h.Cache = "", t.TempDir()
+	r, err := h.Open(t.Context(), name(t, "hf:owner/repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Requests()
+	if _, err := r.Fetch(t.Context(), "config.json", "nothing.txt"); err == nil || len(s.Requests()) > 0 {
+		t.Errorf("one of two files is not there: %v; the other must not be asked for", err)
+	}
 	s.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("X-Error-Message", "Your IP is blocked.")
 		w.WriteHeader(http.StatusForbidden)
 		return true
 	}
-	_, err := h.Open(t.Context(), name(t, "hf:owner/repo"))
+	_, err = h.Open(t.Context(), name(t, "hf:owner/repo"))
 	var refused *Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(err.Error(), "Your IP is blocked") {
 		t.Error(err)

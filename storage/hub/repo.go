@@ -105,8 +105,7 @@ func (r *Repo) Dir() string { return r.hub.dir(r.Name, "snapshots", r.Revision) 
 
 // Fetch makes sure that files are in Dir, and returns it.
 func (r *Repo) Fetch(ctx context.Context, files ...string) (dir string, err error) {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	var lacking []string // all are looked for before the first is fetched
 	for _, file := range files {
 		path := filepath.Join(r.Dir(), filepath.FromSlash(file))
 		if _, err := os.Stat(path); err == nil {
@@ -124,6 +123,13 @@ func (r *Repo) Fetch(ctx context.Context, files ...string) (dir string, err erro
 			}
 			return "", fmt.Errorf("%s: the repository has no such file", name)
 		}
+		lacking = append(lacking, file)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, file := range lacking {
+		name := r.Name
+		name.Path = file
 		group.Go(func() error {
 			d := &download{hub: r.hub, name: name}
 			blob, err := d.run(ctx)

@@ -29,6 +29,7 @@ func hubs(t *testing.T) *hubtest.Server {
 	folder := filepath.Join(root, checkpoints)
 	s.AddFolder(t, "models/acme/tiny", filepath.Join(folder, "llama")).Files["README.md"] = []byte("not needed")
 	s.AddFolder(t, "models/acme/tiny-GGUF", filepath.Join(folder, "gguf"))
+	delete(s.AddFolder(t, "models/acme/tiny-parts", filepath.Join(folder, "gguf", "parts")).Files, "llama-00003-of-00003.gguf")
 	s.AddFolder(t, "models/acme/demo-onnx", filepath.Join(root, "testdata/demo/target"))
 	s.Add("models/acme/gated", s.Repos["models/acme/tiny"].Files).Gated = true
 	data, err := os.ReadFile(filepath.Join(root, "testdata/demo/minieval.parquet"))
@@ -272,6 +273,9 @@ func TestInspectAndImportFromTheHub(t *testing.T) {
 	if said := run(t, "submit", "import", "hf:acme/tiny-GGUF/llama-q8_0.gguf", dst).stdout.String(); !strings.Contains(said, "of Q8_0") {
 		t.Errorf("import says\n%s", said)
 	}
+	if said := run(t, "submit", "import", "hf:acme/tiny-GGUF/parts/llama-00001-of-00003.gguf", dst+"-parts").stdout.String(); !strings.Contains(said, "of Q4_0") {
+		t.Errorf("import of three files says\n%s", said)
+	}
 	run(t, "submit", "--dataset", "hf:acme/problems/data", "--limit", "2", "--target", "hf:acme/demo-onnx", "--draft", "testdata/demo/draft", "--max-new-tokens", "8", "--out", t.TempDir())
 	for _, c := range []struct {
 		args []string
@@ -282,6 +286,9 @@ func TestInspectAndImportFromTheHub(t *testing.T) {
 		{[]string{"inspect", "hf:acme/gated"}, 1, "its owner asks for an agreement first: accept it at " + s.URL + "/acme/gated"},
 		{[]string{"inspect", "hf:acme/tiny-GGUF"}, 1, "name one of them behind a slash: gemma2.gguf"},
 		{[]string{"inspect", "hf:acme/tiny-GGUF/none.gguf"}, 1, "the repository has no such file"},
+		{[]string{"inspect", "hf:acme/tiny-GGUF/parts/llama-00002-of-00003.gguf"}, 1, "part 2 of 3 of a model; name its first part, llama-00001-of-00003.gguf"},
+		{[]string{"inspect", "hf:acme/tiny-parts/llama-00001-of-00003.gguf"}, 1, "llama-00003-of-00003.gguf@"},
+		{[]string{"inspect", "hf:acme/tiny-parts"}, 1, "name one of them behind a slash: llama-00001-of-00003.gguf, metadata-00001-of-00004.gguf\n"},
 		{[]string{"inspect", "hf:acme"}, 2, "want hf:OWNER/REPO"},
 		{[]string{"import", "hf:acme/tiny@v2", dst + "2"}, 1, "the repository has no such revision"},
 		{[]string{"--dataset", "hf:acme/splits"}, 1, "it has 2 Parquet datasets; name one of them behind a slash: test.parquet, train.parquet"},

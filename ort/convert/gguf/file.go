@@ -29,10 +29,11 @@ type File struct {
 	Version  uint32
 	Metadata Metadata
 	tensor.File
+
+	others []*File // the other parts of a model in several files; their tensors are among Tensors
 }
 
-// Open maps the file at path and reads all but the tensors' numbers.
-func Open(path string) (*File, error) { return tensor.Open(path, Parse) }
+func openOne(path string) (*File, error) { return tensor.Open(path, Parse) }
 
 // Limits of what a real file says. A name has at most 64 bytes by the format; a
 // few files do not keep to it.

@@ -103,10 +103,10 @@ def extras(c):
         yield "rope_factors_short.weight", np.array(rope["short_factor"], dtype=np.float32)
 
 
-def convert(folder, path, quantization):
+def convert(folder, path, quantization, **split):
     c = json.loads((folder / "config.json").read_text())
     kind = c["model_type"]
-    out = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[ARCH[kind]])
+    out = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[ARCH[kind]], **split)
     out.add_name(folder.name)
     out.add_license("apache-2.0")
     metadata(out, c)
@@ -154,6 +154,9 @@ def main(folder):
     (folder / "gguf").mkdir(exist_ok=True)
     for name, (checkpoint, quantization) in FILES.items():
         convert(folder / checkpoint, folder / "gguf" / f"{name}.gguf", quantization)
+    (folder / "gguf" / "parts").mkdir(exist_ok=True)
+    for name, small in (("llama", False), ("metadata", True)):  # the first part with tensors, or without
+        convert(folder / "llama", folder / "gguf" / "parts" / f"{name}.gguf", "Q4_0", split_max_tensors=8, small_first_shard=small)
 
 
 if __name__ == "__main__":
