@@ -40,9 +40,6 @@ var errNoDecoder = errors.New("an encoder-decoder model is encoder_model.onnx wi
 // kin were trained with.
 const relativePositions = 512
 
-// errCrossed is why Model.Ragged says no.
-var errCrossed = errors.New("encoder-decoder graphs run as they were exported")
-
 // readCrossed reads the graphs of an encoder-decoder model. It returns the paths
 // of their external data.
 func (b *Bundle) readCrossed(c *modelConfig) (external []string, err error) {

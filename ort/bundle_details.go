@@ -39,7 +39,9 @@ func (b *Bundle) Details() (*Details, error) {
 	d := &Details{
 		Logits: b.layout.Logits.String(), Cache: b.layout.Cache.String(),
 		Mask: b.layout.Mask, Positions: b.layout.Positions,
-		Ragged: canRewrite(m),
+	}
+	if b.Encoder == nil {
+		d.Ragged = canRewrite(m)
 	}
 	w := graph.Weigh(m.Graph)
 	d.Weights, d.Quantization, d.Parameters = w.Types, w.Quantization, w.Parameters
@@ -54,7 +56,10 @@ func (b *Bundle) Details() (*Details, error) {
 				d.Weights = append(d.Weights, t)
 			}
 		}
-		d.Mask, d.Ragged = b.layout.Cross.EncoderMask, errCrossed
+		d.Mask = b.layout.Cross.EncoderMask
+		if _, d.Ragged, err = rewriteCrossed(b, paging{}, func(*graph.Matrix) {}); err != nil {
+			return nil, fmt.Errorf("model folder %s: %w", b.Dir, err)
+		}
 	}
 	return d, nil
 }

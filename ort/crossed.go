@@ -6,7 +6,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
 
@@ -22,27 +21,14 @@ import (
 // share both. The decoder's own cache grows as in growing.go, in two sets of
 // buffers for each sequence.
 type crossed struct {
-	model   *Model
-	runtime *C.dm_runtime
-	slots   []*crossedSlot
+	encoding
+	slots []*crossedSlot
 
-	handles   block // dm_run_handles
-	ids, ones block // int64 [Most], the tokens being fed; all 1
-	branch    block // bool [1], use_cache_branch
-	raw       block // logits of one run in the graph's type
-	logits    block // float32 [R, vocab] of the pass
-	views     views
+	branch block // bool [1], use_cache_branch
+	raw    block // logits of one run in the graph's type
+	logits block // float32 [R, vocab] of the pass
 
-	encoder, first, next crossedRun
-}
-
-// crossedRun is one of the graphs with what a run of it binds. Views that it has
-// no use for are nil.
-type crossedRun struct {
-	session, binding                    unsafe.Pointer
-	inputs, outputs                     []C.dm_view
-	ids, mask, states, branch, logits   *C.dm_view
-	past, present, crossPast, crossMade []C.dm_view
+	first, next crossedRun
 }
 
 // crossedSlot is one sequence.
@@ -63,62 +49,34 @@ type encoded struct {
 }
 
 func newCrossed(m *Model, options *yort.RunOptions) (_ *crossed, err error) {
-	s := &crossed{model: m, runtime: m.runtime}
+	s := &crossed{}
 	defer func() {
 		if err != nil {
 			s.free()
 		}
 	}()
-	const word = 8
-	l, most := m.bundle.layout, m.bundle.Encoder.Most
-	for _, b := range []struct {
-		to   *block
-		size int
-	}{{&s.handles, C.sizeof_dm_run_handles}, {&s.ids, most * word}, {&s.ones, most * word}, {&s.branch, 1}} {
-		if *b.to, err = newBlock(s.runtime, nil, b.size); err != nil {
-			return nil, err
-		}
-	}
-	ones := view[int64](&s.ones, 0, most)
-	for i := range ones {
-		ones[i] = 1
-	}
-	*s.run() = C.dm_run_handles{options: rawRunOptions(options)}
-	if s.views, err = newViews(s.runtime, 2*(8+3*len(l.Past))+2*len(l.Past)+8); err != nil {
+	l := m.bundle.layout
+	if err = s.open(m, options, 2*(6+3*len(l.Past))+2*len(l.Past)+8); err != nil {
 		return nil, err
 	}
-	s.encoder.session, s.first.session, s.next.session = m.session.encoder, m.session.session, m.session.session
+	if s.branch, err = newBlock(s.runtime, nil, 1); err != nil {
+		return nil, err
+	}
+	s.first.session, s.next.session = m.session.session, m.session.session
 	if m.session.next != nil {
 		s.next.session = m.session.next
 	}
-	s.nameEncoder(l)
 	s.nameDecoder(&s.first, l, l.Cross.First, l.Cross.Merged)
 	s.first.crossMade = s.views.name(l.Cross.Present, l.Cache)
 	s.first.outputs = s.views.since(s.first.logits)
 	s.nameDecoder(&s.next, l, l.Cross.Next, true)
 	s.next.outputs = s.views.since(s.next.logits)
-	for _, r := range []*crossedRun{&s.encoder, &s.first, &s.next} {
-		if err = goError(C.dm_binding_new(s.runtime, r.session, &r.binding)); err != nil {
+	for _, r := range []*crossedRun{&s.first, &s.next} {
+		if err = s.bind(r); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
-}
-
-// one names one view.
-func (s *crossed) one(name string, t graph.ElementType) *C.dm_view {
-	return &s.views.name([]string{name}, t)[0]
-}
-
-func (s *crossed) nameEncoder(l *graph.Layout) {
-	r := &s.encoder
-	r.ids = s.one("input_ids", graph.Int64)
-	if l.Cross.EncoderMask {
-		r.mask = s.one("attention_mask", graph.Int64)
-	}
-	r.inputs = s.views.since(r.ids)
-	r.states = s.one("last_hidden_state", l.Cross.States)
-	r.outputs = s.views.since(r.states)
 }
 
 // nameDecoder names what a run of the decoder takes, and gives of every run.
@@ -141,8 +99,6 @@ func (s *crossed) nameDecoder(r *crossedRun, l *graph.Layout, takes graph.CrossI
 	r.logits = s.one("logits", l.Logits)
 	r.present = s.views.name(l.Present, l.Cache)
 }
-
-func (s *crossed) run() *C.dm_run_handles { return (*C.dm_run_handles)(s.handles.data) }
 
 func (s *crossed) add() error {
 	slot, b := &crossedSlot{}, s.model.bundle
@@ -244,10 +200,8 @@ func (s *crossed) keep(spans []span, rows int) (kept, error) {
 	return kept{data: s.logits.data, elem: graph.Float32, rows: rows}, nil
 }
 
-// extend feeds one span. What the input lacks is kept; once it is complete the
-// encoder reads it, and the decoder what follows.
-func (s *crossed) extend(q *crossedSlot, span *Span, logits []float32) error {
-	most := s.model.bundle.Encoder.Most
+// checkInput refuses a span whose input or what is behind it does not fit.
+func checkInput(most int, span *Span) error {
 	behind := span.Past + len(span.Tokens) - span.Input
 	switch {
 	case span.Input < 1:
@@ -257,6 +211,16 @@ func (s *crossed) extend(q *crossedSlot, span *Span, logits []float32) error {
 	case span.Rows > max(0, behind):
 		return fmt.Errorf("logits are wanted after %d tokens, of which %d are the input's", span.Rows, span.Rows-max(0, behind))
 	}
+	return nil
+}
+
+// extend feeds one span. What the input lacks is kept; once it is complete the
+// encoder reads it, and the decoder what follows.
+func (s *crossed) extend(q *crossedSlot, span *Span, logits []float32) error {
+	if err := checkInput(s.model.bundle.Encoder.Most, span); err != nil {
+		return err
+	}
+	behind := span.Past + len(span.Tokens) - span.Input
 	s.rollback(q, span.Past)
 	if q.input != nil && q.input.length != span.Input { // the same tokens, divided otherwise
 		q.forget()
@@ -266,7 +230,7 @@ func (s *crossed) extend(q *crossedSlot, span *Span, logits []float32) error {
 		return nil
 	}
 	if q.input == nil {
-		if err := s.encode(q, span.Input); err != nil {
+		if err := s.take(q, span.Input); err != nil {
 			return fmt.Errorf("encode %d tokens: %w", span.Input, err)
 		}
 	}
@@ -284,16 +248,13 @@ func (s *crossed) extend(q *crossedSlot, span *Span, logits []float32) error {
 	return nil
 }
 
-// encode runs the encoder over the first n tokens.
-func (s *crossed) encode(q *crossedSlot, n int) (err error) {
-	c, r := s.model.bundle.layout.Cross, &s.encoder
+// take makes the first n tokens the input.
+func (s *crossed) take(q *crossedSlot, n int) (err error) {
 	e := &encoded{holders: 1, length: n}
-	if e.states, err = newBlock(s.runtime, nil, n*c.Width*c.States.Size()); err != nil {
+	if e.states, err = newBlock(s.runtime, nil, s.stateBytes(n)); err != nil {
 		return err
 	}
-	s.feed(r, q.tokens[:n], n)
-	setView(r.states, e.states.data, c.States.Size(), 1, n, c.Width)
-	if err := s.forwardOnce(r); err != nil {
+	if err := s.encode(q.tokens[:n], &e.states); err != nil {
 		e.states.free()
 		return err
 	}
@@ -317,7 +278,7 @@ func (s *crossed) decode(q *crossedSlot, tokens []int32) error {
 	}
 	s.feed(r, tokens, e.length)
 	if r.states != nil {
-		setView(r.states, e.states.data, l.Cross.States.Size(), 1, e.length, l.Cross.Width)
+		s.setStates(r, &e.states, e.length)
 	}
 	if r.branch != nil {
 		view[bool](&s.branch, 0, 1)[0] = r == &s.next
@@ -337,7 +298,7 @@ func (s *crossed) decode(q *crossedSlot, tokens []int32) error {
 	setCaches(r.crossPast, made, crossPast)
 	setCaches(r.crossMade, made, e.length)
 	setCaches(r.present, q.tensors[1-q.current], past+n)
-	if err := s.forwardOnce(r); err != nil {
+	if err := s.encoding.forward(r); err != nil {
 		if e.tensors == nil {
 			freeBlocks(made)
 		}
@@ -346,24 +307,6 @@ func (s *crossed) decode(q *crossedSlot, tokens []int32) error {
 	e.tensors = made
 	q.current, q.held = 1-q.current, past+n
 	return nil
-}
-
-// feed sets the ids of a run and the mask of an input of so many tokens.
-func (s *crossed) feed(r *crossedRun, tokens []int32, input int) {
-	ids := view[int64](&s.ids, 0, len(tokens))
-	for i, t := range tokens {
-		ids[i] = int64(t)
-	}
-	setView(r.ids, s.ids.data, 8, 1, len(tokens))
-	if r.mask != nil {
-		setView(r.mask, s.ones.data, 8, 1, input)
-	}
-}
-
-func (s *crossed) forwardOnce(r *crossedRun) error {
-	run := s.run()
-	run.session, run.binding = r.session, r.binding
-	return goError(C.dm_forward(s.runtime, run, &r.inputs[0], C.size_t(len(r.inputs)), &r.outputs[0], C.size_t(len(r.outputs))))
 }
 
 // forget lets the input's states go, and with them all that was made of them.
@@ -393,18 +336,14 @@ func freeBlocks(blocks []block) {
 
 // free releases bindings before the memory that is bound.
 func (s *crossed) free() {
-	for _, r := range []*crossedRun{&s.encoder, &s.first, &s.next} {
-		if r.binding != nil {
-			C.dm_binding_free(s.runtime, r.binding)
-			r.binding = nil
-		}
-	}
+	s.release(&s.first)
+	s.release(&s.next)
 	for _, q := range s.slots {
 		q.free()
 	}
 	s.slots = nil
-	for _, b := range []*block{&s.handles, &s.ids, &s.ones, &s.branch, &s.raw, &s.logits} {
+	for _, b := range []*block{&s.branch, &s.raw, &s.logits} {
 		b.free()
 	}
-	s.views.free()
+	s.encoding.free()
 }

@@ -71,13 +71,25 @@ func (g *crossedGolden) span(slot, cached, past int, tokens []int32) Span {
 	return s
 }
 
+// crossedWays calls f for a model as it was exported, and rewritten.
+func crossedWays(t *testing.T, dir string, f func(t *testing.T, m *Model)) {
+	for _, exported := range []bool{true, false} {
+		t.Run(map[bool]string{true: "exported", false: "rewritten"}[exported], func(t *testing.T) {
+			m := loadT(t, dir, Options{Threads: 1, AsExported: exported})
+			if why := m.Ragged(); (why != nil) != exported || m.Exact() == exported {
+				t.Fatalf("exact %v, one run for several sequences: %v", m.Exact(), why)
+			}
+			f(t, m)
+		})
+	}
+}
+
 // TestCrossed: encoder-decoder models give transformers' logits, however
 // decoding divides a text into passes.
 func TestCrossed(t *testing.T) {
 	for _, name := range crossedModels {
-		t.Run(name, func(t *testing.T) {
+		crossedWays(t, exportedDir(name), func(t *testing.T, m *Model) {
 			g := readCrossedGolden(t, name)
-			m := loadT(t, exportedDir(name), Options{Threads: 1})
 			if b := m.Bundle(); b.Contract != graph.Crossed || b.Vocab != g.vocab || !slices.Equal(b.Encoder.Start, g.text[:len(b.Encoder.Start)]) {
 				t.Fatalf("contract %s, vocabulary %d, start %v", b.Contract, b.Vocab, b.Encoder.Start)
 			}
@@ -117,9 +129,9 @@ func alloc(t *testing.T, d *Decoder) int {
 // end, rolled back, and divided otherwise gives the logits of one fed at once.
 func TestCrossedShares(t *testing.T) {
 	for _, name := range []string{"t5-optimum", "bart-optimum-split"} {
-		t.Run(name, func(t *testing.T) {
+		crossedWays(t, exportedDir(name), func(t *testing.T, m *Model) {
 			g := readCrossedGolden(t, name)
-			d := decoderT(t, loadT(t, exportedDir(name), Options{Threads: 1}))
+			d := decoderT(t, m)
 			in, forward := len(g.source), func(spans ...Span) []float32 {
 				t.Helper()
 				logits, err := d.Forward(t.Context(), spans)
@@ -144,14 +156,13 @@ func TestCrossedShares(t *testing.T) {
 			forward(Span{Slot: a, Tokens: g.source[:5], Input: in})
 			share(b, a, 5)
 			forward(Span{Slot: a, Past: 5, Tokens: g.source[5:], Input: in})
-			crossed := d.caches.(*crossed)
-			if crossed.slots[a].input == nil || crossed.slots[b].input != nil {
+			if encodedTokens(d, a) != in || encodedTokens(d, b) != 0 {
 				t.Error("the encoder is to run once the input is complete, and not before")
 			}
 			share(c, a, in)
 			text := func(slot, past, n int) Span { return g.span(slot, 1, past, g.text[past:past+n]) }
 			check("two samples of an input", forward(text(a, 0, 7), text(c, 0, 7)), slices.Concat(g.whole[:7*g.vocab], g.whole[:7*g.vocab]))
-			if e := crossed.slots[a].input; e != crossed.slots[c].input || e.holders != 2 {
+			if !holdsTogether(d, a, c) {
 				t.Error("two samples do not hold the same states")
 			}
 			check("shared before the end of the input", forward(Span{Slot: b, Past: 5, Tokens: slices.Concat(g.source[5:], g.text[:7]), Rows: 7, Input: in}), g.whole[:7*g.vocab])
@@ -166,11 +177,11 @@ func TestCrossedShares(t *testing.T) {
 			}
 			check("divided anew", forward(Span{Slot: a, Past: in, Tokens: g.text[:6], Rows: 6, Input: in}), g.whole[:6*g.vocab])
 
-			live := liveBytes.Load()
+			live := heldBytes(d)
 			for _, slot := range []int{a, b, c} {
 				d.Free(slot)
 			}
-			if liveBytes.Load() >= live {
+			if heldBytes(d) >= live {
 				t.Error("nothing was given back")
 			}
 
@@ -195,6 +206,41 @@ func TestCrossedShares(t *testing.T) {
 	}
 }
 
+// encodedTokens is how many tokens of a slot the encoder has read.
+func encodedTokens(d *Decoder, slot int) int {
+	switch c := d.caches.(type) {
+	case *crossedPaged:
+		return c.lanes[slot].input
+	case *crossed:
+		if e := c.slots[slot].input; e != nil {
+			return e.length
+		}
+	}
+	return 0
+}
+
+// holdsTogether reports whether two slots, and no third, hold what was made of an
+// input.
+func holdsTogether(d *Decoder, a, b int) bool {
+	switch c := d.caches.(type) {
+	case *crossedPaged:
+		first := c.tables[a][0]
+		return first == c.tables[b][0] && c.pool.holders[first] == 2
+	case *crossed:
+		e := c.slots[a].input
+		return e == c.slots[b].input && e.holders == 2
+	}
+	return false
+}
+
+// heldBytes is what the slots of a decoder hold, in bytes or in blocks.
+func heldBytes(d *Decoder) int {
+	if c, ok := d.caches.(*crossedPaged); ok {
+		return len(c.pool.holders) - len(c.pool.free)
+	}
+	return int(liveBytes.Load())
+}
+
 // TestCrossedBundles: what a folder lacks is said, and the digest covers every
 // graph of the model.
 func TestCrossedBundles(t *testing.T) {
@@ -217,7 +263,7 @@ func TestCrossedBundles(t *testing.T) {
 			t.Errorf("%s: files %v, start %v, %d positions, context %d", name, files, b.Encoder.Start, b.Encoder.Most, b.Context)
 		}
 		details, err := b.Details()
-		if err != nil || details.Ragged == nil || details.Parameters == 0 {
+		if err != nil || details.Ragged != nil || details.Parameters == 0 {
 			t.Errorf("%s: %v, %+v", name, err, details)
 		}
 	}

@@ -120,6 +120,8 @@ func (m *Model) newDecoder(cacheBytes int) (*Decoder, error) {
 	if d.options, err = yort.NewRunOptions(); err == nil {
 		d.cancel.options = d.options
 		switch {
+		case m.session.ragged != nil && m.bundle.Encoder != nil:
+			d.caches, err = newCrossedPaged(m, d.options, cacheBytes)
 		case m.session.ragged != nil:
 			d.caches, err = newPaged(m, d.options, cacheBytes)
 		case m.bundle.Encoder != nil:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -39,7 +40,7 @@ type packed interface {
 func takes(m *graph.Matrix) bool {
 	if m.Bits == 0 {
 		t := graph.ElementType(m.Weights.GetDataType())
-		return t == graph.Float32 || t == graph.Float16 || t == graph.BFloat16
+		return m.Columns != nil || t == graph.Float32 || t == graph.Float16 || t == graph.BFloat16
 	}
 	scales := graph.ElementType(m.Scales.GetDataType())
 	return m.Accuracy == 4 && (scales == graph.Float32 || scales == graph.Float16) && kernels.Takes(m.Bits, m.Block)
@@ -104,6 +105,13 @@ func (f *initializers) packed(m *graph.Matrix, pool kernels.Threads) (packed, er
 		if err != nil {
 			return nil, err
 		}
+		if m.Columns != nil {
+			scales, err := f.floats(m.Columns, m.N)
+			if err != nil {
+				return nil, err
+			}
+			return kernels.PackFloats(byColumns(aligned[int8](data), scales), m.K, m.N, false, pool)
+		}
 		if t := graph.ElementType(m.Weights.GetDataType()); t != graph.Float32 {
 			kind := kernels.Float16
 			if t == graph.BFloat16 {
@@ -128,6 +136,15 @@ func (f *initializers) packed(m *graph.Matrix, pool kernels.Threads) (packed, er
 		return nil, err
 	}
 	return kernels.Pack(s, pool)
+}
+
+// byColumns are integers times the number of their column.
+func byColumns(w []int8, columns []float32) []float32 {
+	out := make([]float32, len(w))
+	for i, x := range w {
+		out[i] = float32(x) * columns[i%len(columns)]
+	}
+	return out
 }
 
 // address is where the i-th matrix is.
@@ -210,6 +227,20 @@ func aligned[T any](data []byte) []T {
 	out := make([]T, n)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(data)), data)
 	return out
+}
+
+// small is read for a constant that a graph's rewriting asks for; nil where it cannot
+// be read, which loading will say.
+func (f *initializers) small(x *onnxpb.TensorProto) []byte {
+	n := 1
+	for _, d := range x.Dims {
+		n *= int(d)
+	}
+	data, err := f.read(x, n)
+	if err != nil {
+		return nil
+	}
+	return slices.Clone(data)
 }
 
 func (f *initializers) file(location string) ([]byte, error) {

@@ -1,8 +1,7 @@
-#include "operators.h"
+#include "operators_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 // Positions in OrtApi, as in shim.c.
 enum {
@@ -25,12 +24,11 @@ enum {
   PARALLEL_FOR = 274,
 };
 
-enum { FAIL = 1, INVALID_ARGUMENT = 2 };            // OrtErrorCode
 enum { FLOAT = 1, INT32 = 6 };                      // ONNXTensorElementDataType
 enum { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };  // OrtCustomOpInputOutputCharacteristic
-enum { CUSTOM_OP_VERSION = 24, MAX_RANK = 8, MAX_MATRICES = 16 };
+enum { CUSTOM_OP_VERSION = 24 };
 
-typedef void *status;
+typedef dm_status status;
 
 // OrtCustomOp, whose members are only ever added at its end.
 typedef struct custom_op {
@@ -72,11 +70,8 @@ typedef struct {
   size_t noutputs;
 } operator;
 
-// What all operators compute with, from dm_operators_open on.
-static struct {
-  void *const *api;
-  const dm_kernels *kernels;
-} ort;
+static void *const *ort; // OrtApi, from dm_operators_open on
+const dm_kernels *dm_op_kernels;
 
 typedef status (*ints_fn)(const void *, const char *, int64_t *, size_t *);
 typedef status (*int_fn)(const void *, const char *, int64_t *);
@@ -94,15 +89,15 @@ typedef status (*make_domain_fn)(const char *, void **);
 typedef status (*two_fn)(void *, const void *);
 typedef const char *(*message_fn)(status);
 
-static status fail(int code, const char *message) {
-  return ((create_status_fn)ort.api[CREATE_STATUS])(code, message);
+status dm_op_fail(int code, const char *message) {
+  return ((create_status_fn)ort[CREATE_STATUS])(code, message);
 }
 
 // message turns a status into what the caller frees.
 static char *message(status s) {
   if (s == NULL) return NULL;
-  char *text = strdup(((message_fn)ort.api[GET_ERROR_MESSAGE])(s));
-  ((release_fn)ort.api[RELEASE_STATUS])(s);
+  char *text = strdup(((message_fn)ort[GET_ERROR_MESSAGE])(s));
+  ((release_fn)ort[RELEASE_STATUS])(s);
   return text;
 }
 
@@ -118,7 +113,7 @@ enum { PIECE_HEADER = 64 };
 static piece *pieces;
 static pthread_mutex_t pieces_guard = PTHREAD_MUTEX_INITIALIZER;
 
-static void *scratch_take(size_t size) {
+void *dm_op_scratch(size_t size) {
   pthread_mutex_lock(&pieces_guard);
   piece *p = pieces;
   if (p != NULL) pieces = p->next;
@@ -132,7 +127,7 @@ static void *scratch_take(size_t size) {
   return (char *)p + PIECE_HEADER;
 }
 
-static void scratch_give(void *memory) {
+void dm_op_give(void *memory) {
   if (memory == NULL) return;
   piece *p = (piece *)((char *)memory - PIECE_HEADER);
   pthread_mutex_lock(&pieces_guard);
@@ -153,339 +148,59 @@ void dm_operators_trim(void) {
   }
 }
 
-// A tensor of the run.
-typedef struct {
-  void *data; // NULL where an optional input is missing
-  int64_t dims[MAX_RANK];
-  size_t rank;
-} tensor;
-
-static status input(void *context, size_t index, tensor *t) {
+status dm_op_input(void *context, size_t index, dm_tensor *t) {
   memset(t, 0, sizeof *t);
   const void *value = NULL;
-  status s = ((get_fn)ort.api[INPUT])(context, index, &value);
+  status s = ((get_fn)ort[INPUT])(context, index, &value);
   if (s != NULL || value == NULL) return s;
-  if ((s = ((data_fn)ort.api[TENSOR_DATA])(value, &t->data)) != NULL) return s;
+  if ((s = ((data_fn)ort[TENSOR_DATA])(value, &t->data)) != NULL) return s;
   void *shape = NULL;
-  if ((s = ((shape_fn)ort.api[SHAPE_OF])(value, &shape)) != NULL) return s;
-  s = ((count_fn)ort.api[RANK])(shape, &t->rank);
-  if (s == NULL && t->rank > MAX_RANK) s = fail(INVALID_ARGUMENT, "a tensor has too many dimensions");
-  if (s == NULL) s = ((dims_fn)ort.api[DIMENSIONS])(shape, t->dims, t->rank);
-  ((release_fn)ort.api[RELEASE_SHAPE])(shape);
+  if ((s = ((shape_fn)ort[SHAPE_OF])(value, &shape)) != NULL) return s;
+  s = ((count_fn)ort[RANK])(shape, &t->rank);
+  if (s == NULL && t->rank > DM_MAX_RANK) s = dm_op_fail(DM_INVALID, "a tensor has too many dimensions");
+  if (s == NULL) s = ((dims_fn)ort[DIMENSIONS])(shape, t->dims, t->rank);
+  ((release_fn)ort[RELEASE_SHAPE])(shape);
   return s;
 }
 
-static status output(void *context, size_t index, const int64_t *dims, size_t rank, void **data) {
+status dm_op_output(void *context, size_t index, const int64_t *dims, size_t rank, void **data) {
   void *value = NULL;
-  status s = ((output_fn)ort.api[OUTPUT])(context, index, dims, rank, &value);
+  status s = ((output_fn)ort[OUTPUT])(context, index, dims, rank, &value);
   if (s == NULL && value == NULL) return *data = NULL, NULL;
-  return s != NULL ? s : ((data_fn)ort.api[TENSOR_DATA])(value, data);
+  return s != NULL ? s : ((data_fn)ort[TENSOR_DATA])(value, data);
 }
-
-// rows is the product of all dimensions but the last.
-static size_t rows(const tensor *t) {
-  size_t n = 1;
-  for (size_t i = 0; i + 1 < t->rank; i++) n *= (size_t)t->dims[i];
-  return n;
-}
-
-// The session's threads, for one run.
-typedef struct {
-  const void *context;
-  status failed;
-} threads;
 
 static void run_parts(void *pool, dm_part part, void *arg, size_t parts) {
-  threads *t = pool;
+  dm_op_threads *t = pool;
   if (parts == 1) return part(arg, 0);
   if (parts == 0 || t->failed != NULL) return;
-  t->failed = ((parallel_fn)ort.api[PARALLEL_FOR])(t->context, part, parts, 0, arg);
+  t->failed = ((parallel_fn)ort[PARALLEL_FOR])(t->context, part, parts, 0, arg);
 }
 
-static status attribute(const void *info, const char *name, int64_t *value) {
-  return ((int_fn)ort.api[ATTRIBUTE_INT])(info, name, value);
+dm_parallel dm_op_parallel(dm_op_threads *t, int threads) {
+  return (dm_parallel){.pool = t, .threads = threads, .run = run_parts};
 }
 
-// optional reads an attribute that may be missing, and then stays as it is.
-static void optional(const void *info, const char *name, int64_t *value) {
+status dm_op_int(const void *info, const char *name, int64_t *value) {
+  return ((int_fn)ort[ATTRIBUTE_INT])(info, name, value);
+}
+
+status dm_op_ints(const void *info, const char *name, int64_t *values, size_t *n) {
+  return ((ints_fn)ort[ATTRIBUTE_INTS])(info, name, values, n);
+}
+
+void dm_op_optional_int(const void *info, const char *name, int64_t *value) {
   int64_t v;
-  status s = ((int_fn)ort.api[ATTRIBUTE_INT])(info, name, &v);
-  if (s != NULL) return ((release_fn)ort.api[RELEASE_STATUS])(s);
+  status s = ((int_fn)ort[ATTRIBUTE_INT])(info, name, &v);
+  if (s != NULL) return ((release_fn)ort[RELEASE_STATUS])(s);
   *value = v;
 }
 
-static void optional_float(const void *info, const char *name, float *value) {
+void dm_op_optional_float(const void *info, const char *name, float *value) {
   float v;
-  status s = ((float_fn)ort.api[ATTRIBUTE_FLOAT])(info, name, &v);
-  if (s != NULL) return ((release_fn)ort.api[RELEASE_STATUS])(s);
+  status s = ((float_fn)ort[ATTRIBUTE_FLOAT])(info, name, &v);
+  if (s != NULL) return ((release_fn)ort[RELEASE_STATUS])(s);
   *value = v;
-}
-
-// Matrices and Gated.
-typedef struct {
-  const dm_matrix *matrices[MAX_MATRICES];
-  size_t n;
-  int gated;
-  int activation;
-  int threads;
-} product;
-
-static status product_new(const void *info, int gated, void **kernel) {
-  product *p = calloc(1, sizeof *p);
-  if (p == NULL) return fail(FAIL, "out of memory");
-  int64_t addresses[MAX_MATRICES], threads = 1, activation = 0;
-  p->n = MAX_MATRICES;
-  p->gated = gated;
-  status s = ((ints_fn)ort.api[ATTRIBUTE_INTS])(info, "matrices", addresses, &p->n);
-  if (s == NULL && gated) s = attribute(info, "activation", &activation);
-  if (s == NULL && gated && p->n != 2) s = fail(INVALID_ARGUMENT, "Gated takes two matrices");
-  if (s != NULL) {
-    free(p);
-    return s;
-  }
-  optional(info, "threads", &threads);
-  p->threads = (int)threads;
-  p->activation = (int)activation;
-  for (size_t i = 0; i < p->n; i++) p->matrices[i] = (const dm_matrix *)(intptr_t)addresses[i];
-  *kernel = p;
-  return NULL;
-}
-
-static status matrices_new(const custom_op *op, const void *api, const void *info, void **kernel) {
-  (void)op, (void)api;
-  return product_new(info, 0, kernel);
-}
-
-static status gated_new(const custom_op *op, const void *api, const void *info, void **kernel) {
-  (void)op, (void)api;
-  return product_new(info, 1, kernel);
-}
-
-static status quantized_compute(const product *p, const tensor *x, float *const *y, const dm_parallel *parallel) {
-  const dm_kernels *k = ort.kernels;
-  const size_t m = rows(x), width = (size_t)p->matrices[0]->k;
-  dm_qproduct list[MAX_MATRICES];
-  for (size_t i = 0; i < p->n; i++) {
-    const dm_matrix *w = p->matrices[i];
-    list[i] = (dm_qproduct){.w = w->weights, .bias = w->bias, .y = p->gated ? y[0] : y[i], .ldy = (size_t)w->n};
-  }
-  void *scratch = scratch_take(k->qscratch(m, width, k->qblock(p->matrices[0]->weights)));
-  if (scratch == NULL) return fail(FAIL, "out of memory");
-  if (p->gated)
-    k->qgated(&list[0], &list[1], (dm_activation)p->activation, y[0], list[0].ldy, x->data, width, m, scratch, parallel);
-  else
-    k->qmatmul(list, p->n, x->data, width, m, scratch, parallel);
-  scratch_give(scratch);
-  return NULL;
-}
-
-static status float_compute(const product *p, const tensor *x, float *const *y, const dm_parallel *parallel) {
-  const dm_kernels *k = ort.kernels;
-  const size_t m = rows(x), width = (size_t)p->matrices[0]->k;
-  dm_fproduct list[MAX_MATRICES];
-  for (size_t i = 0; i < p->n; i++) {
-    const dm_matrix *w = p->matrices[i];
-    list[i] = (dm_fproduct){.w = w->weights, .bias = w->bias, .y = p->gated ? y[0] : y[i], .ldy = (size_t)w->n};
-  }
-  void *scratch = scratch_take(k->fscratch(m, width, p->threads));
-  if (scratch == NULL) return fail(FAIL, "out of memory");
-  if (p->gated)
-    k->fgated(&list[0], &list[1], (dm_activation)p->activation, y[0], list[0].ldy, x->data, width, m, scratch, parallel);
-  else
-    k->fmatmul(list, p->n, x->data, width, m, scratch, parallel);
-  scratch_give(scratch);
-  return NULL;
-}
-
-static status product_compute(void *kernel, void *context) {
-  const product *p = kernel;
-  tensor x;
-  status s = input(context, 0, &x);
-  if (s != NULL) return s;
-  const dm_matrix *first = p->matrices[0];
-  if (x.rank == 0 || x.dims[x.rank - 1] != first->k)
-    return fail(INVALID_ARGUMENT, "a row of the input is not as long as its matrix is high");
-  float *y[MAX_MATRICES];
-  for (size_t i = 0; i < (p->gated ? 1 : p->n); i++) {
-    x.dims[x.rank - 1] = p->matrices[i]->n;
-    if ((s = output(context, i, x.dims, x.rank, (void **)&y[i])) != NULL) return s;
-  }
-  x.dims[x.rank - 1] = first->k;
-  if (rows(&x) == 0) return NULL;
-  threads t = {.context = context};
-  dm_parallel parallel = {.pool = &t, .threads = p->threads, .run = run_parts};
-  s = first->quantized ? quantized_compute(p, &x, y, &parallel) : float_compute(p, &x, y, &parallel);
-  return s != NULL ? s : t.failed;
-}
-
-// PagedAttention.
-typedef struct {
-  dm_attention layer; // what is the same for every pass
-  int do_rotary, threads;
-} attention;
-
-static status attention_new(const custom_op *op, const void *api, const void *info, void **kernel) {
-  (void)op, (void)api;
-  attention *a = calloc(1, sizeof *a);
-  if (a == NULL) return fail(FAIL, "out of memory");
-  int64_t heads = 0, kv_heads = 0, window = -1, rotary = 0, interleaved = 0, threads = 1;
-  status s = attribute(info, "num_heads", &heads);
-  if (s == NULL) s = attribute(info, "kv_num_heads", &kv_heads);
-  if (s != NULL) {
-    free(a);
-    return s;
-  }
-  optional(info, "local_window_size", &window);
-  optional(info, "do_rotary", &rotary);
-  optional(info, "rotary_interleaved", &interleaved);
-  optional(info, "threads", &threads);
-  optional_float(info, "scale", &a->layer.scale);
-  optional_float(info, "softcap", &a->layer.softcap);
-  a->layer.norm_epsilon = 1e-6f;
-  optional_float(info, "qk_norm_epsilon", &a->layer.norm_epsilon);
-  a->layer.heads = (int)heads;
-  a->layer.kv_heads = (int)kv_heads;
-  a->layer.window = window > 0 ? (int)window : 0;
-  a->layer.rotary_interleaved = (int)interleaved;
-  a->do_rotary = (int)rotary;
-  a->threads = (int)threads;
-  *kernel = a;
-  return NULL;
-}
-
-// Inputs and outputs of PagedAttention.
-enum {
-  QUERY, KEY, VALUE, KEY_CACHE, VALUE_CACHE, CUMULATIVE, PAST, TABLE, COS, SIN,
-  SLOTS, SINK, Q_NORM, K_NORM, K_SCALE, V_SCALE, METADATA, COPIES, ATTENTION_INPUTS,
-};
-
-// attend_rows points the pass at its rows of q, k and v, which are one packed
-// matrix where key and value are missing, and at the caches.
-static status attend_rows(dm_attention *a, const tensor *in, int64_t *width) {
-  const tensor *keys = &in[KEY_CACHE];
-  if (in[SLOTS].data != NULL || in[SINK].data != NULL || in[K_SCALE].data != NULL || in[V_SCALE].data != NULL)
-    return fail(INVALID_ARGUMENT, "slot_mapping, head_sink and scales of the cache are not supported");
-  if (keys->rank != 4 || in[VALUE_CACHE].rank != 4 || memcmp(keys->dims, in[VALUE_CACHE].dims, 4 * sizeof(int64_t)) != 0)
-    return fail(INVALID_ARGUMENT, "the caches must be [blocks, block size, KV heads, head size], both alike");
-  a->blocks = (int)keys->dims[0];
-  a->block_size = (int)keys->dims[1];
-  a->head_size = (int)keys->dims[3];
-  a->key_cache = keys->data;
-  a->value_cache = in[VALUE_CACHE].data;
-  const int64_t q = (int64_t)a->heads * a->head_size, kv = (int64_t)a->kv_heads * a->head_size;
-  *width = q;
-  if (keys->dims[2] != a->kv_heads) return fail(INVALID_ARGUMENT, "the caches have another number of KV heads");
-  const tensor *query = &in[QUERY], *key = &in[KEY], *value = &in[VALUE];
-  const int packed = key->data == NULL;
-  if (query->rank == 0 || query->dims[query->rank - 1] != (packed ? q + 2 * kv : q))
-    return fail(INVALID_ARGUMENT, "a row of query has another length");
-  a->query = query->data;
-  a->query_stride = (size_t)query->dims[query->rank - 1];
-  if (packed) {
-    a->key = a->query + q;
-    a->value = a->key + kv;
-    a->key_stride = a->value_stride = a->query_stride;
-    return NULL;
-  }
-  if (value->data == NULL || rows(key) != rows(query) || rows(value) != rows(query) ||
-      key->dims[key->rank - 1] != kv || value->dims[value->rank - 1] != kv)
-    return fail(INVALID_ARGUMENT, "key and value must have a row of all KV heads for every row of query");
-  a->key = key->data;
-  a->value = value->data;
-  a->key_stride = a->value_stride = (size_t)kv;
-  return NULL;
-}
-
-// attend_norms points it at the weights of the norms of q and k, if it has any.
-static status attend_norms(dm_attention *a, const tensor *in) {
-  for (size_t i = Q_NORM; i <= K_NORM; i++)
-    if (in[i].data != NULL && (in[i].rank != 1 || in[i].dims[0] != a->head_size))
-      return fail(INVALID_ARGUMENT, "the weights of a norm of q or k are not of a head's size");
-  a->q_norm = in[Q_NORM].data;
-  a->k_norm = in[K_NORM].data;
-  return NULL;
-}
-
-// attend_lengths points it at the sequences' lengths, blocks and rotary tables.
-static status attend_lengths(dm_attention *a, const tensor *in, int do_rotary) {
-  const tensor *cumulative = &in[CUMULATIVE], *past = &in[PAST], *table = &in[TABLE];
-  if (cumulative->rank != 1 || past->rank != 1 || cumulative->dims[0] != past->dims[0] + 1 || table->rank != 2 ||
-      table->dims[0] != past->dims[0])
-    return fail(INVALID_ARGUMENT, "cumulative_sequence_length, past_seqlens and block_table are for different numbers of sequences");
-  a->sequences = (int)past->dims[0];
-  a->cumulative = cumulative->data;
-  a->past = past->data;
-  a->block_table = table->data;
-  a->max_blocks = (int)table->dims[1];
-  const tensor *copies = &in[COPIES];
-  if (copies->data != NULL) {
-    if (copies->rank != 2 || copies->dims[1] != 2) return fail(INVALID_ARGUMENT, "copies must be pairs of slots");
-    a->copies = copies->data;
-    a->copied = (int)copies->dims[0];
-  }
-  if (!do_rotary) return NULL;
-  const tensor *cosines = &in[COS], *sines = &in[SIN];
-  if (cosines->rank != 2 || sines->rank != 2 || memcmp(cosines->dims, sines->dims, 2 * sizeof(int64_t)) != 0)
-    return fail(INVALID_ARGUMENT, "cos_cache and sin_cache must be [positions, rotary size / 2], both alike");
-  a->cos = cosines->data;
-  a->sin = sines->data;
-  a->positions = (int)cosines->dims[0];
-  a->rotary_dim = 2 * (int)cosines->dims[1];
-  return NULL;
-}
-
-// attend_metadata sees that the bounds are true: kernels elsewhere rely on them.
-static status attend_metadata(const dm_attention *a, const tensor *metadata) {
-  if (metadata->data == NULL) return NULL;
-  if (metadata->rank != 1 || metadata->dims[0] != 3) return fail(INVALID_ARGUMENT, "attention_metadata must be [3]");
-  const int32_t *bounds = metadata->data;
-  int32_t longest = 0;
-  for (int i = 0; i < a->sequences; i++) {
-    const int32_t fed = a->cumulative[i + 1] - a->cumulative[i], length = a->past[i] + fed;
-    if (length > longest) longest = length;
-    if (fed > bounds[0] || length > bounds[1])
-      return fail(INVALID_ARGUMENT, "attention_metadata promises shorter sequences than there are");
-  }
-  if (longest < bounds[2]) return fail(INVALID_ARGUMENT, "attention_metadata promises a longer sequence than there is");
-  return NULL;
-}
-
-static status attention_compute(void *kernel, void *context) {
-  const attention *op = kernel;
-  const dm_kernels *k = ort.kernels;
-  dm_attention a = op->layer;
-  tensor in[ATTENTION_INPUTS];
-  status s = NULL;
-  for (size_t i = 0; s == NULL && i < ATTENTION_INPUTS; i++) s = input(context, i, &in[i]);
-  int64_t width = 0;
-  if (s == NULL) s = attend_rows(&a, in, &width);
-  if (s == NULL) s = attend_norms(&a, in);
-  if (s == NULL) s = attend_lengths(&a, in, op->do_rotary);
-  for (size_t i = 0; s == NULL && i < 2; i++) {
-    const tensor *cache = &in[KEY_CACHE + i];
-    void *updated = NULL;
-    s = output(context, 1 + i, cache->dims, 4, &updated);
-    if (s == NULL && updated != cache->data)
-      s = fail(INVALID_ARGUMENT, "the caches must be bound as inputs and outputs in one memory");
-  }
-  if (s != NULL) return s;
-  tensor *query = &in[QUERY];
-  const size_t tokens = rows(query);
-  query->dims[query->rank - 1] = width;
-  if ((s = output(context, 0, query->dims, query->rank, (void **)&a.output)) != NULL || tokens == 0) return s;
-  a.output_stride = (size_t)width;
-  if ((size_t)a.cumulative[a.sequences] != tokens)
-    return fail(INVALID_ARGUMENT, "cumulative_sequence_length does not end with the number of tokens");
-  if ((s = attend_metadata(&a, &in[METADATA])) != NULL) return s;
-  const char *wrong = k->attention_refuses(&a);
-  if (wrong != NULL) return fail(INVALID_ARGUMENT, wrong);
-  threads t = {.context = context};
-  dm_parallel parallel = {.pool = &t, .threads = op->threads, .run = run_parts};
-  void *scratch = scratch_take(k->attention_scratch(&a, op->threads));
-  if (scratch == NULL) return fail(FAIL, "out of memory");
-  k->attention_run(&a, scratch, &parallel);
-  scratch_give(scratch);
-  return t.failed;
 }
 
 // The operators' descriptions.
@@ -501,6 +216,15 @@ static int op_memory(const custom_op *op, size_t i) { return (void)op, (void)i, 
 static int op_one(const custom_op *op) { return (void)op, 1; }
 static int op_newest(const custom_op *op) { return (void)op, 1; }
 
+#define NEW(OPERATOR)                                                                              \
+  static status OPERATOR##_new(const custom_op *op, const void *api, const void *info, void **k) { \
+    return (void)op, (void)api, dm_##OPERATOR##_new(info, k);                                      \
+  }
+NEW(matrices)
+NEW(gated)
+NEW(paged)
+NEW(cross)
+
 #define OPERATOR(NEW, COMPUTE)                                                                     \
   {.version = CUSTOM_OP_VERSION, .name = op_name, .provider = op_provider,                         \
    .input_type = op_input_type, .input_count = op_input_count, .output_type = op_output_type,      \
@@ -509,25 +233,29 @@ static int op_newest(const custom_op *op) { return (void)op, 1; }
    .inputs_alike = op_one, .least_outputs = op_one, .outputs_alike = op_one, .create_v2 = NEW,     \
    .compute = COMPUTE, .first_version = op_one, .last_version = op_newest}
 
-static const int product_types[] = {FLOAT}, product_kinds[] = {REQUIRED};
+static const int product_types[] = {FLOAT, FLOAT}, product_kinds[] = {REQUIRED, OPTIONAL};
 static const int attention_types[] = {FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT, FLOAT,
-                                      INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32};
+                                      INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT};
 static const int attention_kinds[] = {REQUIRED, OPTIONAL, OPTIONAL, REQUIRED, REQUIRED,
                                       REQUIRED, REQUIRED, REQUIRED, OPTIONAL, OPTIONAL,
-                                      OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL};
+                                      OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL,
+                                      OPTIONAL, OPTIONAL};
+static const int cross_types[] = {FLOAT, FLOAT, FLOAT, INT32, INT32, INT32};
+static const int cross_kinds[] = {REQUIRED, REQUIRED, REQUIRED, REQUIRED, REQUIRED, REQUIRED};
 
 static const operator operators[] = {
-    {OPERATOR(matrices_new, product_compute), "Matrices", product_types, product_kinds, 1, VARIADIC, 1},
-    {OPERATOR(gated_new, product_compute), "Gated", product_types, product_kinds, 1, REQUIRED, 1},
-    {OPERATOR(attention_new, attention_compute), "PagedAttention", attention_types, attention_kinds, ATTENTION_INPUTS, REQUIRED, 3},
+    {OPERATOR(matrices_new, dm_product_compute), "Matrices", product_types, product_kinds, 2, VARIADIC, 1},
+    {OPERATOR(gated_new, dm_product_compute), "Gated", product_types, product_kinds, 1, REQUIRED, 1},
+    {OPERATOR(paged_new, dm_paged_compute), "PagedAttention", attention_types, attention_kinds, sizeof attention_kinds / sizeof *attention_kinds, REQUIRED, 3},
+    {OPERATOR(cross_new, dm_cross_compute), "CrossAttention", cross_types, cross_kinds, sizeof cross_kinds / sizeof *cross_kinds, REQUIRED, 1},
 };
 
 char *dm_operators_open(const dm_runtime *rt, const dm_kernels *kernels, void **domain) {
-  ort.api = rt->api;
-  ort.kernels = kernels;
-  status s = ((make_domain_fn)ort.api[CREATE_DOMAIN])("draftmill", domain);
+  ort = rt->api;
+  dm_op_kernels = kernels;
+  status s = ((make_domain_fn)ort[CREATE_DOMAIN])("draftmill", domain);
   for (size_t i = 0; s == NULL && i < sizeof operators / sizeof *operators; i++)
-    s = ((two_fn)ort.api[DOMAIN_ADD])(*domain, &operators[i].op);
+    s = ((two_fn)ort[DOMAIN_ADD])(*domain, &operators[i].op);
   return message(s);
 }
 

@@ -64,7 +64,7 @@ type paged struct {
 	inputs  []C.dm_view    // of each run
 	output  []C.dm_view
 	in      struct {
-		ids, positions, cumulative, pasts, table, rows, metadata, copies feed
+		ids, positions, cumulative, pasts, table, rows, metadata, lengths, copies feed
 	}
 	logits  [2]outputs // float32 [R, vocab], on the host and where the session runs
 	keeping bool       // the pass under way leaves its logits there
@@ -105,7 +105,7 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		}
 	}()
 	r := m.session.ragged
-	if p.views, err = newViews(p.runtime, 9+len(r.Caches)+len(r.CachesOut)); err != nil {
+	if p.views, err = newViews(p.runtime, 10+len(r.Caches)+len(r.CachesOut)); err != nil {
 		return nil, err
 	}
 	all := p.views.left
@@ -123,9 +123,10 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		{&p.in.table, graph.BlockTable, graph.Int32, short},
 		{&p.in.rows, graph.LogitRows, graph.Int64, long},
 		{&p.in.metadata, graph.AttentionMetadata, graph.Int32, short},
+		{&p.in.lengths, graph.InputLengths, graph.Int32, short},
 		{&p.in.copies, graph.Copies, graph.Int32, short},
 	} {
-		if (f.name != graph.PositionIDs || r.Positions) && (f.name != graph.AttentionMetadata || g.metadata) && (f.name != graph.Copies || g.copies) {
+		if (f.name != graph.InputLengths || r.Crossed) && (f.name != graph.PositionIDs || r.Positions) && (f.name != graph.AttentionMetadata || g.metadata) && (f.name != graph.Copies || g.copies) {
 			f.to.view, f.to.elem = &p.views.name([]string{f.name}, f.t)[0], f.elem
 			p.inputs = all[:len(p.inputs)+1]
 		}
@@ -381,10 +382,10 @@ func (p *paged) pack(spans []span, s shape, width int) {
 	*(*int64)(p.in.rows.memory.data) = 0 // where no row is wanted: the graph takes no fewer than one
 	*(*int32)(p.in.cumulative.memory.data) = 0
 	for i := range spans {
-		k.add(spans[i].Tokens, spans[i].Past, spans[i].Rows, p.tables[spans[i].Slot])
+		k.add(spans[i].Tokens, spans[i].Past, spans[i].Rows, spans[i].Input, p.tables[spans[i].Slot])
 	}
 	for k.sequences < s.sequences {
-		k.add(fillers[:s.tokens], 0, s.rows, p.waste)
+		k.add(fillers[:s.tokens], 0, s.rows, 0, p.waste)
 	}
 }
 
@@ -410,8 +411,13 @@ type packing struct {
 	width, sequences, tokens, row int
 }
 
-func (k *packing) add(tokens []int32, past, rows int, blocks blockTable) {
+func (k *packing) add(tokens []int32, past, rows, input int, blocks blockTable) {
 	in := &k.p.in
+	first := past // position of the first token
+	if in.lengths.view != nil {
+		view[int32](&in.lengths.memory, 4*k.sequences, 1)[0] = int32(input)
+		first -= input
+	}
 	ids := view[int64](&in.ids.memory, 8*k.tokens, len(tokens))
 	for j, t := range tokens {
 		ids[j] = int64(t)
@@ -419,7 +425,7 @@ func (k *packing) add(tokens []int32, past, rows int, blocks blockTable) {
 	if in.positions.view != nil {
 		positions := view[int64](&in.positions.memory, 8*k.tokens, len(tokens))
 		for j := range tokens {
-			positions[j] = int64(past + j)
+			positions[j] = int64(first + j)
 		}
 	}
 	k.tokens += len(tokens)
@@ -459,6 +465,7 @@ func (p *paged) size(spans, tokens, width, rows, at, copies int) error {
 		{&p.in.table, []int{spans, width}},
 		{&p.in.rows, []int{rows}},
 		{&p.in.metadata, []int{3}},
+		{&p.in.lengths, []int{spans}},
 		{&p.in.copies, []int{copies, 2}},
 	} {
 		if f.to.view == nil {
@@ -491,7 +498,7 @@ func (p *paged) free() {
 	for i := range p.tensors {
 		p.tensors[i].free()
 	}
-	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.in.copies.memory, &p.logits[0].rows, &p.logits[0].spare, &p.logits[1].rows, &p.logits[1].spare, &p.handles} {
+	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.in.lengths.memory, &p.in.copies.memory, &p.logits[0].rows, &p.logits[0].spare, &p.logits[1].rows, &p.logits[1].spare, &p.handles} {
 		b.free()
 	}
 	p.views.free()

@@ -25,7 +25,8 @@ type session struct {
 	device   *device
 	session  unsafe.Pointer // OrtSession
 	encoder  unsafe.Pointer // of an encoder-decoder model: the encoder's
-	next     unsafe.Pointer // of one whose decoder is two graphs: that of runs with a past
+	next     unsafe.Pointer // of one whose decoder is two graphs, and runs as exported: that of runs with a past
+	keys     unsafe.Pointer // of one whose decoder is rewritten: what makes the keys of the encoder's states
 	ragged   *graph.Ragged  // nil: one sequence a run
 	paging   paging         // of the caches, where it is not nil
 	why      error          // why it is nil
@@ -49,8 +50,7 @@ func newSession(rt *C.dm_runtime, d *device, b *Bundle, o Options) (_ *session, 
 	}
 	defer func() { err = errors.Join(err, options.Destroy()) }()
 	if b.Encoder != nil {
-		s.why = errCrossed
-		return s, s.openCrossed(b, options)
+		return s, s.openCrossed(b, options, o)
 	}
 	model, dir, err := readLinked(b.Model)
 	if err != nil {
@@ -117,20 +117,6 @@ func (s *session) openRewritten(model *onnxpb.ModelProto, dir string, o Options)
 	return err
 }
 
-// openCrossed makes sessions of the graphs of an encoder-decoder model.
-func (s *session) openCrossed(b *Bundle, options *yort.SessionOptions) (err error) {
-	if s.session, err = openFile(s.runtime, b.Model, options); err != nil {
-		return err
-	}
-	if b.Encoder.Next != "" {
-		if s.next, err = openFile(s.runtime, b.Encoder.Next, options); err != nil {
-			return err
-		}
-	}
-	s.encoder, err = openFile(s.runtime, b.Encoder.Model, options)
-	return err
-}
-
 // openFile makes a session of the graph in a file, as it is.
 func openFile(rt *C.dm_runtime, path string, options *yort.SessionOptions) (session unsafe.Pointer, err error) {
 	if isLink(path) {
@@ -184,6 +170,11 @@ func (s *session) rewrite(m *onnxpb.ModelProto, dir string, b *Bundle, o Options
 	if s.ragged, s.why = newRagged(m, s.paging, func(*graph.Matrix) { s.inexact = true }); s.why != nil {
 		return nil
 	}
+	return s.pack(dir, o)
+}
+
+// pack packs the rewritten graph's matrices, and lets it name them.
+func (s *session) pack(dir string, o Options) (err error) {
 	if s.matrices, err = packMatrices(dir, s.ragged.Matrices, o.Threads); err != nil {
 		return err
 	}
@@ -198,18 +189,22 @@ const pagedHeads = 8
 // newRagged rewrites a graph for our operators. left is told of each matrix that
 // stays with ONNX Runtime.
 func newRagged(m *onnxpb.ModelProto, p paging, left func(*graph.Matrix)) (*graph.Ragged, error) {
-	return graph.NewRagged(m, graph.RaggedOptions{Domain: graph.OwnDomain, Metadata: p.metadata, Copies: p.copies, Take: func(x *graph.Matrix) bool {
+	return graph.NewRagged(m, raggedOptions(p, left))
+}
+
+func raggedOptions(p paging, left func(*graph.Matrix)) graph.RaggedOptions {
+	return graph.RaggedOptions{Domain: graph.OwnDomain, Metadata: p.metadata, Copies: p.copies, Take: func(x *graph.Matrix) bool {
 		if takes(x) {
 			return true
 		}
 		left(x)
 		return false
-	}})
+	}}
 }
 
 // free ends the session and then what it computes with.
 func (s *session) free() error {
-	for _, p := range []*unsafe.Pointer{&s.session, &s.encoder, &s.next} {
+	for _, p := range []*unsafe.Pointer{&s.session, &s.encoder, &s.next, &s.keys} {
 		if *p != nil {
 			C.dm_session_free(s.runtime, *p)
 			*p = nil

@@ -29,6 +29,9 @@ func TestTranslateIsTransformers(t *testing.T) {
 				t.Fatalf("%d sentences: %v", len(golden), err)
 			}
 			m := loadT(t, dir, Options{Threads: 1})
+			if why := m.Ragged(); why != nil {
+				t.Fatal(why)
+			}
 			d := decoderT(t, m)
 			for i, g := range golden {
 				slot, out := alloc(t, d), m.Bundle().Encoder.Start

@@ -140,7 +140,7 @@ func (f *flow) node(n *onnxpb.NodeProto) error {
 			continue
 		}
 		t := f.of(name)
-		if t == nil && !(n.GetOpType() == "PagedAttention" && i > 2) {
+		if t == nil && !(n.GetOpType() == "PagedAttention" && i > 2) && !(n.GetOpType() == "CrossAttention" && i > 0) {
 			return fmt.Errorf("nothing is known of its input %s", name)
 		}
 		o.in = append(o.in, t)

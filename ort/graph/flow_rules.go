@@ -25,7 +25,7 @@ func init() {
 		"ReduceMean": reduce, "ReduceSum": reduce, "ReduceMax": reduce, "ReduceL2": reduce,
 		"Softmax": alongAxis, "LayerNormalization": alongAxis, "SimplifiedLayerNormalization": alongAxis, "RMSNormalization": alongAxis,
 		"SkipLayerNormalization": skip, "SkipSimplifiedLayerNormalization": skip,
-		"RotaryEmbedding": rotary, "PagedAttention": pagedAttention,
+		"RotaryEmbedding": rotary, "PagedAttention": pagedAttention, "CrossAttention": crossAttention,
 		"MoE": like, "QMoE": like,
 	}
 	for _, op := range []string{
@@ -420,4 +420,16 @@ func pagedAttention(o *operands) ([]*tensor, error) {
 		}
 	}
 	return []*tensor{q.with(append(slices.Clone(q.dims[:len(q.dims)-1]), fixed(width))...)}, nil
+}
+
+// crossAttention is the node that NewRaggedCrossed made.
+func crossAttention(o *operands) ([]*tensor, error) {
+	q, err := o.get(0)
+	if err != nil {
+		return nil, err
+	}
+	if len(q.dims) != 3 || q.dims[0] != fixed(1) || q.dims[1] != (size{tokens: 1}) || q.last().tokens != 0 {
+		return nil, fmt.Errorf("queries of %v are not one row of tokens", q.dims)
+	}
+	return []*tensor{q.same()}, nil
 }

@@ -15,11 +15,13 @@ type Matrix struct {
 	Bias *onnxpb.TensorProto // float of any width, N numbers; nil: none
 
 	// Weights are, where Bits is 0, numbers of a float type: [K, N], or [N, K]
-	// where Transposed says so. Else they are com.microsoft.MatMulNBits' B, uint8
+	// where Transposed says so. Where there are Columns they are int8 [K, N], times
+	// the float32 number of their column. Else they are com.microsoft.MatMulNBits' B, uint8
 	// [N, blocks, Block*Bits/8], and Scales and ZeroPoints are its inputs of that
 	// name.
 	Weights    *onnxpb.TensorProto
 	Transposed bool
+	Columns    *onnxpb.TensorProto // N numbers
 
 	Bits, Block int
 	Accuracy    int // MatMulNBits' accuracy_level: 4 for activations of 8 bits, 0 for unset
@@ -94,13 +96,13 @@ func (r *ragging) matrices() error {
 // together reports whether one node can have both matrices: activations are
 // quantized once for all of a node, and its kernels read one type of numbers.
 func together(a, b *Matrix) bool {
-	return a.K == b.K && a.Bits == b.Bits && a.Block == b.Block && (a.Bits > 0 || a.Weights.GetDataType() == b.Weights.GetDataType())
+	return a.K == b.K && a.Bits == b.Bits && a.Block == b.Block && (a.Bits > 0 || a.Weights.GetDataType() == b.Weights.GetDataType() && (a.Columns == nil) == (b.Columns == nil))
 }
 
 // number is a matrix's place in the result; the same weights are packed once.
 func (r *ragging) number(m *Matrix) int {
 	for i, o := range r.result.Matrices {
-		if o.Weights == m.Weights && o.Transposed == m.Transposed && o.Bias == m.Bias && o.Scales == m.Scales && o.ZeroPoints == m.ZeroPoints &&
+		if o.Weights == m.Weights && o.Columns == m.Columns && o.Transposed == m.Transposed && o.Bias == m.Bias && o.Scales == m.Scales && o.ZeroPoints == m.ZeroPoints &&
 			o.K == m.K && o.N == m.N && o.Bits == m.Bits && o.Block == m.Block {
 			return i
 		}
@@ -114,6 +116,9 @@ func (r *ragging) multiplied(group []*multiply) {
 	if len(group) == 0 {
 		return
 	}
+	if r.residual(group) {
+		return
+	}
 	x, widen := r.operand(group[0])
 	var numbers []int64
 	var outputs []string
@@ -122,6 +127,28 @@ func (r *ragging) multiplied(group []*multiply) {
 		outputs = append(outputs, r.narrowed(m.y, m, widen))
 	}
 	r.add(OwnDomain, "Matrices", group[0].matrix.Name, []string{x}, outputs, intsAttribute("matrices", numbers...))
+}
+
+// residual appends the node of a single matrix together with the sum that its product
+// goes into, where it does.
+func (r *ragging) residual(group []*multiply) bool {
+	m := group[0]
+	add := r.only(m.y)
+	if len(group) > 1 || m.half != Float32 || m.y == Logits || add.GetOpType() != "Add" || len(add.Input) != 2 || len(add.Output) != 1 {
+		return false
+	}
+	other := add.Input[0]
+	if other == m.y {
+		other = add.Input[1]
+	}
+	x, y := r.source(other), r.source(m.y)
+	if x == nil || y == nil || x.typ != Float32 || !x.tokens() || !slices.Equal(x.dims, y.dims) {
+		return false
+	}
+	r.nodes = slices.DeleteFunc(r.nodes, func(n *onnxpb.NodeProto) bool { return n == add })
+	r.add(OwnDomain, "Matrices", m.matrix.Name, []string{m.x, other}, add.Output, intsAttribute("matrices", int64(m.number)), intAttribute("residual", 1))
+	r.index()
+	return true
 }
 
 // operand is the float32 form of a node's input, and whether it had another.
@@ -230,10 +257,14 @@ func holds(t *onnxpb.TensorProto, want int64) bool {
 // plain describes a MatMul or Gemm with a constant of a float type.
 func (r *ragging) plain(n *onnxpb.NodeProto) *Matrix {
 	w, transposed := r.stored(n.Input[1])
-	if w == nil || len(w.Dims) != 2 || !ElementType(w.GetDataType()).float() {
+	var columns *onnxpb.TensorProto
+	if w == nil {
+		w, columns = r.scaled(n.Input[1])
+	}
+	if w == nil || len(w.Dims) != 2 || columns == nil && !ElementType(w.GetDataType()).float() {
 		return nil
 	}
-	m := &Matrix{Weights: w, Transposed: transposed}
+	m := &Matrix{Weights: w, Transposed: transposed, Columns: columns}
 	if n.GetOpType() == "Gemm" {
 		for _, name := range []string{"alpha", "beta"} {
 			if a := Attribute(n, name); a != nil && a.GetF() != 1 {
@@ -245,14 +276,14 @@ func (r *ragging) plain(n *onnxpb.NodeProto) *Matrix {
 		}
 		m.Transposed = m.Transposed != (Attribute(n, "transB").GetI() != 0)
 	}
-	k, columns := w.Dims[0], w.Dims[1]
+	k, wide := w.Dims[0], w.Dims[1]
 	if m.Transposed {
-		k, columns = columns, k
+		k, wide = wide, k
 	}
 	if count, ok := elements(w); !ok || count == 0 {
 		return nil
 	}
-	m.K, m.N = int(k), int(columns)
+	m.K, m.N = int(k), int(wide)
 	if c := input(n, 2); c != "" {
 		if m.Bias = r.vector(c, m.N); m.Bias == nil {
 			return nil
@@ -286,6 +317,23 @@ func (r *ragging) stored(name string) (*onnxpb.TensorProto, bool) {
 		name = input(r.maker[name], 0)
 	}
 	return nil, false
+}
+
+// scaled recognizes int8 weights times a number for each column.
+func (r *ragging) scaled(name string) (weights, columns *onnxpb.TensorProto) {
+	n := r.maker[name]
+	if n.GetOpType() != "Mul" || len(n.Input) != 2 {
+		return nil, nil
+	}
+	for i := range 2 {
+		cast, s := r.maker[n.Input[i]], r.weights[n.Input[1-i]]
+		w := r.weights[input(cast, 0)]
+		if cast.GetOpType() == "Cast" && ElementType(Attribute(cast, "to").GetI()) == Float32 && ElementType(w.GetDataType()) == Int8 && len(w.Dims) == 2 &&
+			ElementType(s.GetDataType()) == Float32 && len(s.Dims) > 0 && s.Dims[len(s.Dims)-1] == w.Dims[1] && holds(s, w.Dims[1]) {
+			return w, s
+		}
+	}
+	return nil, nil
 }
 
 // vector is a constant of n numbers along the last axis.

@@ -23,6 +23,7 @@ import (
 //	block_table                 int32 [B, most blocks of a sequence]
 //	attention_metadata          int32 [3], only with RaggedOptions.Metadata
 //	logit_rows                  int64 [R], the tokens of the row whose logits are wanted
+//	input_lengths               int32 [B], only where Crossed says so, see InputLengths
 //	copies                      int32 [C, 2], only in OwnDomain: of cache slots (block x block size + place), which is
 //	                            copied to which after the new tokens are written and before any is read; C may be 0
 //	key_cache.N, value_cache.N  [blocks, block size, KV heads, head size]
@@ -42,6 +43,7 @@ type Ragged struct {
 	KVHeads   int
 	HeadSize  int
 	Positions bool // whether there is an input position_ids
+	Crossed   bool // whether it is the decoder of an encoder-decoder model
 
 	// Matrices are what the nodes Matrices and Gated multiply with, by number.
 	// Bind puts the caller's handles in place of the numbers.
@@ -90,6 +92,10 @@ type RaggedOptions struct {
 	// BFloat16.
 	Half ElementType
 
+	// Read reads a small constant that lies in another file, nil where it cannot.
+	// Without it such constants are not known.
+	Read func(*onnxpb.TensorProto) []byte
+
 	// Take decides which matrices become ours; what it refuses stays as it is.
 	// nil takes none. It is for OwnDomain only.
 	Take func(*Matrix) bool
@@ -106,16 +112,10 @@ func NewRagged(m *onnxpb.ModelProto, o RaggedOptions) (*Ragged, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range m.Graph.Node {
-		if n.GetOpType() == "DynamicQuantizeLinear" || n.GetOpType() == "DynamicQuantizeMatMul" {
-			return nil, fmt.Errorf("node %s (%s): all tokens of a pass get one scale together", n.GetName(), n.GetOpType())
-		}
-	}
-	e, err := newEditor(m.Graph)
+	r, err := newRagging(m, l, o)
 	if err != nil {
 		return nil, err
 	}
-	r := &ragging{editor: e, options: o, layout: l, result: &Ragged{Cache: l.Cache}}
 	switch {
 	case o.Domain == OwnDomain:
 		r.result.Cache = Float32
@@ -140,6 +140,20 @@ func NewRagged(m *onnxpb.ModelProto, o RaggedOptions) (*Ragged, error) {
 	return r.finish(m), nil
 }
 
+// newRagging begins a rewriting.
+func newRagging(m *onnxpb.ModelProto, l *Layout, o RaggedOptions) (*ragging, error) {
+	for _, n := range m.Graph.Node {
+		if n.GetOpType() == "DynamicQuantizeLinear" || n.GetOpType() == "DynamicQuantizeMatMul" {
+			return nil, fmt.Errorf("node %s (%s): all tokens of a pass get one scale together", n.GetName(), n.GetOpType())
+		}
+	}
+	e, err := newEditor(m.Graph)
+	if err != nil {
+		return nil, err
+	}
+	return &ragging{editor: e, options: o, layout: l, result: &Ragged{Cache: l.Cache}}, nil
+}
+
 // ragging is one rewriting under way.
 type ragging struct {
 	*editor
@@ -149,6 +163,8 @@ type ragging struct {
 	flow    *flow
 	made    int               // names given so far
 	casts   map[string]string // what cast made
+	most    int64             // tokens that the decoder of an encoder-decoder model takes, else 0
+	tables  [][]float32       // what table made
 }
 
 // name gives a new name to a value or a node.
@@ -187,7 +203,7 @@ func (r *ragging) assemble() error {
 		return errors.New("attention_mask serves more than attention")
 	}
 	for name := range needed {
-		if pastName.MatchString(name) {
+		if pastName.MatchString(name) || crossPastName.MatchString(name) || r.layout.Cross != nil && slices.Contains(encoderInputs, name) {
 			return fmt.Errorf("%s serves more than attention", name)
 		}
 	}
@@ -219,6 +235,11 @@ func (r *ragging) assemble() error {
 // node of which costs as much as a small product.
 func (r *ragging) settleShapes() {
 	for _, n := range r.nodes {
+		if n.GetOpType() == "Reshape" && n.Output[0] != Logits {
+			if x, y := r.flow.of(n.Input[0]), r.flow.of(n.Output[0]); x != nil && y != nil && slices.Equal(x.dims, y.dims) {
+				r.replace(n.Output[0], n.Input[0]) // it has its shape already
+			}
+		}
 		for i, name := range n.Input {
 			x := r.flow.values[name]
 			if x == nil || x.ints == nil || len(x.ints) > 16 || len(x.dims) != 1 || x.typ != Int64 || r.maker[name] == nil || r.maker[name].GetOpType() == "Constant" {
@@ -335,6 +356,9 @@ func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
 	g.Input = append(g.Input, Value(CumulativeLengths, Int32, -1), Value(PastLengths, Int32, -1), Value(BlockTable, Int32, -1, -1), Value(LogitRows, Int64, -1))
 	if r.options.Metadata {
 		g.Input = append(g.Input, Value(AttentionMetadata, Int32, 3))
+	}
+	if r.result.Crossed {
+		g.Input = append(g.Input, Value(InputLengths, Int32, -1))
 	}
 	if r.options.Copies {
 		g.Input = append(g.Input, Value(Copies, Int32, -1, 2))

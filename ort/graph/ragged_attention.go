@@ -32,8 +32,10 @@ const (
 	pagedQNorm      = 12
 	pagedKNorm      = 13
 	pagedMetadata   = 16
-	pagedCopies     = 17 // of OwnDomain only
-	pagedInputs     = 18
+	pagedCopies     = 17 // this and what follows: of OwnDomain only
+	pagedLengths    = 18
+	pagedBias       = 19
+	pagedInputs     = 20
 )
 
 // attention is what PagedAttention needs to know of one layer.
@@ -45,6 +47,7 @@ type attention struct {
 	cos, sin          string // "": rotary embedding happens outside
 	sink              string
 	qNorm, kNorm      string
+	bias              string // [heads, distances], added to scores
 	heads, kvHeads    int64
 	typ               ElementType              // of query and output; cos, sin, sink and norms have the graph's
 	attributes        []*onnxpb.AttributeProto // but for the numbers of heads
@@ -174,6 +177,9 @@ func (r *ragging) paged(a *attention) {
 	}
 	if r.options.Copies {
 		in[pagedCopies] = Copies
+	}
+	if r.result.Crossed {
+		in[pagedLengths], in[pagedBias] = InputLengths, a.bias
 	}
 	for in[len(in)-1] == "" {
 		in = in[:len(in)-1]

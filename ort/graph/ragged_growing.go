@@ -19,7 +19,8 @@ import (
 //     own shows that heads are shared in order, and by what keys are scaled.
 //   - from the scores to the Softmax, scales, a softcap and the mask. Trials of
 //     several lengths show that the mask hides what is later than a token or
-//     further back than a window, and nothing else.
+//     further back than a window, and nothing else; and, in an encoder-decoder
+//     model, that it adds numbers that depend on the head and the distance.
 func (r *ragging) growing() error {
 	l := r.layout
 	if l.KVHeads <= 0 || l.HeadSize <= 0 || l.KVHeads > 1<<12 || l.HeadSize >= 1000 {
@@ -36,6 +37,15 @@ func (r *ragging) growing() error {
 			return notRecognized(layer, err)
 		}
 		found = append(found, p)
+	}
+	if l.Cross != nil {
+		for layer := range l.Layers {
+			p, err := r.crossAttention(layer, probe)
+			if err != nil {
+				return notRecognized(layer, fmt.Errorf("to the encoder's states: %w", err))
+			}
+			found = append(found, p)
+		}
 	}
 	if err := r.windows(found); err != nil {
 		return err
@@ -103,6 +113,10 @@ type plainAttention struct {
 	mask              string // added to scores, or a condition where they count
 	condition         bool   // which of the two
 	window            int64  // tokens that are seen, its own included; -1: all
+	cross             bool   // to an encoder's states
+
+	// What is added to scores by head and distance, [heads, r.most]; nil: nothing.
+	bias []float32
 }
 
 // plainAttention recognizes a layer's attention.
@@ -116,34 +130,40 @@ func (r *ragging) plainAttention(layer int, probe *trial) (*plainAttention, erro
 	if p.value, err = r.appended(l.Past[2*layer+1], l.Present[2*layer+1]); err != nil {
 		return nil, err
 	}
-	scores, keys, err := r.productWith(l.Present[2*layer], probe)
+	return p, r.products(p, l.Present[2*layer], l.Present[2*layer+1], probeTokens+probePast, probe)
+}
+
+// products recognizes a layer's attention to keys and values of so many entries.
+func (r *ragging) products(p *plainAttention, ofKeys, ofValues string, entries int64, probe *trial) error {
+	l := r.layout
+	scores, keys, err := r.productWith(ofKeys, probe)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	mixed, values, err := r.productWith(l.Present[2*layer+1], probe)
+	mixed, values, err := r.productWith(ofValues, probe)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if p.query, p.scale, err = r.unscaled(input(scores, 0), probe); err != nil {
-		return nil, err
+		return err
 	}
 	q := probe.sizes(p.query)
 	if len(q) != 4 || q[0] != 1 || q[2] != probeTokens || q[3] != int64(l.HeadSize) || q[1]%int64(l.KVHeads) != 0 {
-		return nil, fmt.Errorf("queries of shape %v", q)
+		return fmt.Errorf("queries of shape %v", q)
 	}
 	p.heads = q[1]
-	scale, err := repeated(probe.numbers(keys), probe.sizes(keys), p.heads, l, true)
+	scale, err := repeated(probe.numbers(keys), probe.sizes(keys), p.heads, entries, l, true)
 	if err != nil {
-		return nil, fmt.Errorf("keys: %w", err)
+		return fmt.Errorf("keys: %w", err)
 	}
 	p.scale *= scale
-	if scale, err = repeated(probe.numbers(values), probe.sizes(values), p.heads, l, false); err != nil || scale != 1 {
-		return nil, fmt.Errorf("values, scaled by %g: %w", scale, errors.Join(err))
+	if scale, err = repeated(probe.numbers(values), probe.sizes(values), p.heads, entries, l, false); err != nil || scale != 1 {
+		return fmt.Errorf("values, scaled by %g: %w", scale, errors.Join(err))
 	}
 	if p.output = mixed.Output[0]; !slices.Equal(probe.sizes(p.output), q) {
-		return nil, fmt.Errorf("an output of shape %v for queries of %v", probe.sizes(p.output), q)
+		return fmt.Errorf("an output of shape %v for queries of %v", probe.sizes(p.output), q)
 	}
-	return p, r.softmax(p, scores.Output[0], mixed, probe)
+	return r.softmax(p, scores.Output[0], mixed, probe)
 }
 
 // appended is what is put behind a past to make a present.
@@ -193,8 +213,7 @@ func (r *ragging) productWith(present string, probe *trial) (*onnxpb.NodeProto, 
 // head once for each of the heads that share it, in order, and returns by what it
 // is scaled. Keys are [1, heads, head size, entries], values [1, heads, entries,
 // head size].
-func repeated(data []float64, dims []int64, heads int64, l *Layout, keys bool) (float64, error) {
-	const entries = probeTokens + probePast
+func repeated(data []float64, dims []int64, heads, entries int64, l *Layout, keys bool) (float64, error) {
 	size := int64(l.HeadSize)
 	want := []int64{1, heads, entries, size}
 	if keys {
@@ -308,7 +327,7 @@ func (r *ragging) softmax(p *plainAttention, at string, mixed *onnxpb.NodeProto,
 			p.mask, p.condition = n.Input[0], true
 		case op == "Softmax":
 			dims := probe.sizes(at)
-			if axis := Attribute(n, "axis"); axis != nil && axis.GetI() != -1 && axis.GetI() != int64(len(dims)-1) || p.mask == "" {
+			if axis := Attribute(n, "axis"); axis != nil && axis.GetI() != -1 && axis.GetI() != int64(len(dims)-1) || p.mask == "" && !p.cross {
 				return errors.New("a Softmax over something else, or without a mask")
 			}
 			done = true
@@ -349,16 +368,28 @@ func (r *ragging) nothing(n *onnxpb.NodeProto, x string, probe *trial) bool {
 // windows runs the masks for several lengths and finds how many tokens a token
 // sees in each layer.
 func (r *ragging) windows(found []*plainAttention) error {
-	const far = 1 << 17 // no window is wider that matters
+	far := int64(1 << 17) // no window is wider that matters
+	if r.most > 0 {
+		far = r.most - 1
+	}
 	var masks []string
 	for _, p := range found {
 		masks, p.window = append(masks, p.mask), -1
 	}
 	nodes := r.behind(masks)
-	for _, c := range []struct{ tokens, past int64 }{{1, far}, {7, 0}, {1, 0}, {1, 9}, {probeTokens, probePast}, {5, 300}} {
+	for i, c := range []struct{ tokens, past int64 }{{1, far}, {7, 0}, {1, 0}, {1, 9}, {probeTokens, probePast}, {5, min(300, far-4)}} {
+		if c.past < 0 || c.past+c.tokens > far+1 {
+			continue
+		}
 		t := r.try(c.tokens, c.past, false, nodes)
 		for _, p := range found {
-			if err := p.sees(t, c.tokens, c.past, c.past == far); err != nil {
+			var err error
+			if p.cross {
+				err = p.seesAll(t)
+			} else {
+				err = p.sees(t, c.tokens, c.past, r.most, i == 0)
+			}
+			if err != nil {
 				return notRecognized(p.layer, err)
 			}
 		}
@@ -367,9 +398,16 @@ func (r *ragging) windows(found []*plainAttention) error {
 }
 
 // sees checks that a mask lets every token see itself and what is before it, as
-// far back as the window; find finds the window.
-func (p *plainAttention) sees(t *trial, tokens, past int64, find bool) error {
+// far back as the window; find finds the window. Where distances is not 0 the mask
+// may add numbers by head and distance, of which there are so many.
+func (p *plainAttention) sees(t *trial, tokens, past, distances int64, find bool) error {
 	data, dims := t.numbers(p.mask), t.sizes(p.mask)
+	if distances > 0 && !p.condition {
+		var err error
+		if data, err = p.unbiased(data, dims, tokens, past, distances); err != nil {
+			return err
+		}
+	}
 	total := past + tokens
 	n := len(dims)
 	if data == nil || n < 2 || dims[n-1] != total || dims[n-2] != tokens || int64(len(data)) != total*tokens {
@@ -406,15 +444,61 @@ func (p *plainAttention) sees(t *trial, tokens, past int64, find bool) error {
 	return nil
 }
 
+// unbiased is the mask of one head without what it adds where tokens are seen, which
+// is noted by head and distance, or must be what was noted before.
+func (p *plainAttention) unbiased(data []float64, dims []int64, tokens, past, distances int64) ([]float64, error) {
+	one := tokens * (past + tokens)
+	if int64(len(data)) != p.heads*one || len(dims) < 3 || dims[len(dims)-3] != p.heads {
+		return data, nil // one mask for all heads
+	}
+	if p.bias == nil {
+		p.bias = slices.Repeat([]float32{float32(math.NaN())}, int(p.heads*distances))
+	}
+	mask := make([]float64, one)
+	for i, v := range data {
+		head, at := int64(i)/one, int64(i)%one
+		own, j := past+at/(past+tokens), at%(past+tokens)
+		switch hidden := v <= -1e4; {
+		case head == 0 && hidden:
+			mask[at] = v
+		case hidden != (mask[at] != 0):
+			return nil, fmt.Errorf("a mask by which heads differ in what token %d sees of %d", own, j)
+		case !hidden && p.softcap != 0:
+			return nil, errors.New("a mask that adds numbers to scores with a cap")
+		case !hidden && j <= own:
+			if noted := &p.bias[head*distances+own-j]; *noted != *noted {
+				*noted = float32(v)
+			} else if *noted != float32(v) {
+				return nil, fmt.Errorf("a mask that adds %g at distance %d, and elsewhere %g", v, own-j, *noted)
+			}
+		}
+	}
+	return mask, nil
+}
+
+// seesAll checks that a mask hides nothing, and adds nothing.
+func (p *plainAttention) seesAll(t *trial) error {
+	data := t.numbers(p.mask)
+	want := truth(p.condition)
+	if p.mask != "" && (data == nil || slices.ContainsFunc(data, func(v float64) bool { return v != want })) {
+		return errors.New("a mask that hides some of them, or whose numbers are not known")
+	}
+	return nil
+}
+
 // replaceAttention puts PagedAttention in the place of a layer's attention.
 func (r *ragging) replaceAttention(p *plainAttention, probe *trial) {
 	l := r.layout
 	size := int64(l.HeadSize)
 	out := r.name("attention")
 	a := &attention{
-		layer: p.layer, name: fmt.Sprintf("ragged.attention.%d", p.layer), output: out,
-		query: r.packed(p.query, p.heads, probe), key: r.packed(p.key, int64(l.KVHeads), probe), value: r.packed(p.value, int64(l.KVHeads), probe),
+		layer: p.layer, name: fmt.Sprintf("ragged.attention.%d", p.layer), output: out, query: r.packed(p.query, p.heads, probe),
 		heads: p.heads, kvHeads: int64(l.KVHeads), typ: probe.flow.of(p.query).typ,
+	}
+	if p.cross {
+		a.name = fmt.Sprintf("ragged.cross.%d", p.layer)
+	} else {
+		a.key, a.value = r.packed(p.key, a.kvHeads, probe), r.packed(p.value, a.kvHeads, probe)
 	}
 	scale := p.scale
 	if p.softcap != 0 { // softcap tanh(scale q k / softcap)
@@ -422,6 +506,7 @@ func (r *ragging) replaceAttention(p *plainAttention, probe *trial) {
 		a.attributes = append(a.attributes, floatAttribute("softcap", p.softcap))
 	}
 	a.attributes = append(a.attributes, floatAttribute("scale", scale))
+	a.bias = r.table(p)
 	if p.window > 0 {
 		a.attributes = append(a.attributes, intAttribute("local_window_size", p.window))
 	}
@@ -445,7 +530,11 @@ func (r *ragging) replaceAttention(p *plainAttention, probe *trial) {
 		r.replace(turned, heads)
 	}
 	r.add("", "Transpose", r.name("transpose"), []string{heads}, []string{p.output}, intsAttribute("perm", 0, 2, 1, 3))
-	r.paged(a)
+	if p.cross {
+		r.crossed(a)
+	} else {
+		r.paged(a)
+	}
 	r.index()
 }
 

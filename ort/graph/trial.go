@@ -16,16 +16,23 @@ import (
 type trial struct {
 	flow   *flow
 	values map[string][]float64 // row-major; bool as 0 and 1
+	read   func(*onnxpb.TensorProto) []byte
 }
 
 // mostNumbers is how many numbers a trial computes of one value.
 const mostNumbers = 1 << 20
 
+// mostRead is how many bytes a constant in another file may have that a trial reads.
+const mostRead = 1 << 16
+
+// trialInput is how many tokens a trial's input has in an encoder-decoder model.
+const trialInput = 6
+
 // try runs a trial for tokens behind past cached ones. Where probe is set, each
-// layer's cache together with the new tokens holds probeAt's numbers. Where only
-// names nodes, no others are run.
+// layer's cache together with the new tokens holds probeAt's numbers, and so do keys
+// and values of an encoder's states. Where only names nodes, no others are run.
 func (r *ragging) try(tokens, past int64, probe bool, only map[*onnxpb.NodeProto]bool) *trial {
-	t := &trial{flow: &flow{editor: r.editor, values: map[string]*tensor{}}, values: map[string][]float64{}}
+	t := &trial{flow: &flow{editor: r.editor, values: map[string]*tensor{}}, values: map[string][]float64{}, read: r.options.Read}
 	row := []size{fixed(1), fixed(tokens)}
 	t.flow.values[InputIDs] = &tensor{typ: Int64, dims: row}
 	var places []float64
@@ -36,7 +43,16 @@ func (r *ragging) try(tokens, past int64, probe bool, only map[*onnxpb.NodeProto
 	ones := slices.Repeat([]float64{1}, int(past+tokens))
 	t.set("attention_mask", &tensor{typ: Int64, dims: []size{fixed(1), fixed(past + tokens)}}, ones)
 	for _, name := range r.layout.Past {
-		t.flow.values[name] = &tensor{typ: r.layout.Cache, dims: []size{fixed(1), fixed(int64(r.layout.KVHeads)), fixed(past), fixed(int64(r.layout.HeadSize))}}
+		t.flow.values[name] = r.cache(past)
+	}
+	if c := r.layout.Cross; c != nil {
+		t.set("encoder_attention_mask", &tensor{typ: Int64, dims: []size{fixed(1), fixed(trialInput)}}, slices.Repeat([]float64{1}, trialInput))
+		t.flow.values["encoder_hidden_states"] = &tensor{typ: c.States, dims: []size{fixed(1), fixed(trialInput), fixed(int64(c.Width))}}
+		for _, name := range c.Past {
+			if t.flow.values[name] = r.cache(trialInput); probe {
+				t.set(name, r.cache(trialInput), probeNumbers(r.cache(trialInput)))
+			}
+		}
 	}
 	for _, n := range r.nodes {
 		if only != nil && !only[n] {
@@ -47,12 +63,18 @@ func (r *ragging) try(tokens, past int64, probe bool, only map[*onnxpb.NodeProto
 			continue
 		}
 		for _, name := range n.Output {
-			if x := t.flow.values[name]; presentName.MatchString(name) && x != nil && len(x.dims) == 4 && count(x) <= mostNumbers {
+			if x := t.flow.values[name]; slices.Contains(r.layout.Present, name) && x != nil && len(x.dims) == 4 && count(x) <= mostNumbers {
 				t.set(name, x, probeNumbers(x))
 			}
 		}
 	}
 	return t
+}
+
+// cache is the shape of a layer's keys or values of so many tokens.
+func (r *ragging) cache(tokens int64) *tensor {
+	l := r.layout
+	return &tensor{typ: l.Cache, dims: []size{fixed(1), fixed(int64(l.KVHeads)), fixed(tokens), fixed(int64(l.HeadSize))}}
 }
 
 // behind are the nodes that values depend on.
@@ -112,7 +134,13 @@ func (t *trial) numbers(name string) []float64 {
 	if v, ok := t.values[name]; ok {
 		return v
 	}
-	v := floatsOf(t.flow.editor.constant(name))
+	c := t.flow.editor.constant(name)
+	if n, ok := elements(c); ok && c.GetDataLocation() == External && t.read != nil && n*int64(ElementType(c.GetDataType()).Size()) <= mostRead {
+		if data := t.read(c); data != nil {
+			c = &onnxpb.TensorProto{Dims: c.Dims, DataType: c.DataType, RawData: data}
+		}
+	}
+	v := floatsOf(c)
 	t.values[name] = v
 	return v
 }

@@ -26,6 +26,8 @@ var computed = map[string]func(o *operands, in [][]float64, out *tensor) []float
 	"Or":             binary2(func(a, b float64) float64 { return truth(a != 0 || b != 0) }),
 	"Not":            unary(func(a float64) float64 { return truth(a == 0) }),
 	"Neg":            unary(func(a float64) float64 { return -a }),
+	"Abs":            unary(math.Abs),
+	"Log":            unary(math.Log),
 	"Sqrt":           unary(math.Sqrt),
 	"Reciprocal":     unary(func(a float64) float64 { return 1 / a }),
 	"Where":          choose, "Expand": stretched, "Gather": picked, "Concat": joined, "Slice": cut, "Transpose": turned,
@@ -35,7 +37,7 @@ var computed = map[string]func(o *operands, in [][]float64, out *tensor) []float
 // trials are operators that only a trial knows: their shapes depend on numbers, or
 // they mix tokens.
 var trials = map[string]func(o *operands, in [][]float64) (*tensor, []float64){
-	"Range": counting, "IsNaN": isNaN, "Flatten": flattened, "Trilu": triangle, "CumSum": running,
+	"Range": counting, "IsNaN": isNaN, "Flatten": flattened, "Trilu": triangle, "CumSum": running, "ScatterND": scattered,
 }
 
 func truth(b bool) float64 {
@@ -369,6 +371,40 @@ func running(o *operands, in [][]float64) (*tensor, []float64) {
 		if i/after%n > 0 {
 			v[i] += v[i-after]
 		}
+	}
+	return x.same(), v
+}
+
+// scattered is a ScatterND that puts numbers, or runs of them, into others' places.
+func scattered(o *operands, in [][]float64) (*tensor, []float64) {
+	if len(in) != 3 || in[0] == nil || in[1] == nil || in[2] == nil || Attribute(o.node, "reduction") != nil {
+		return nil, nil
+	}
+	x, at := o.in[0], o.in[1]
+	if len(at.dims) == 0 || at.last().fixed < 1 || at.last().fixed > int64(len(x.dims)) {
+		return nil, nil
+	}
+	depth := int(at.last().fixed)
+	_, run := around(x.dims, depth-1)
+	places := len(in[1]) / depth
+	if len(in[2]) != places*run {
+		return nil, nil
+	}
+	v := slices.Clone(in[0])
+	for i := range places {
+		to := 0
+		for j := range depth {
+			n := int(x.dims[j].fixed)
+			k := int(in[1][i*depth+j])
+			if k < 0 {
+				k += n
+			}
+			if k < 0 || k >= n {
+				return nil, nil
+			}
+			to = to*n + k
+		}
+		copy(v[to*run:(to+1)*run], in[2][i*run:(i+1)*run])
 	}
 	return x.same(), v
 }

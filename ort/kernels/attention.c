@@ -25,12 +25,19 @@ const char *dm_attention_refuses(const dm_attention *a) {
     return "the rotation has no cosines or sines";
   if (a->blocks < 0 || a->block_size <= 0 || a->max_blocks < 0 || a->sequences < 0)
     return "the cache or the block table has no size";
+  if (a->cross && (a->inputs == NULL || a->slots != NULL || a->copied > 0 || a->window > 0 || a->rotary_dim > 0 || a->sink != NULL || a->bias != NULL))
+    return "attention to inputs has none, or something that belongs to a sequence's own positions";
+  if (a->bias != NULL && a->distances <= 0) return "there is no distance to add something for";
   if (a->sequences > 0 && a->cumulative[0] != 0) return "the first sequence does not begin at row 0";
   for (int s = 0; s < a->sequences; s++) {
-    int64_t fresh = (int64_t)a->cumulative[s + 1] - a->cumulative[s], past = a->past[s];
+    int64_t fresh = (int64_t)a->cumulative[s + 1] - a->cumulative[s], past = a->cross ? 0 : a->past[s];
     if (fresh < 0 || past < 0) return "a sequence has a negative length";
     if (fresh == 0) continue;
-    int64_t end = past + fresh, begin = a->window > 0 ? past - a->window + 1 : 0;
+    int64_t input = a->inputs != NULL ? a->inputs[s] : 0;
+    int64_t end = a->cross ? input : past + fresh, begin = a->window > 0 ? past - a->window + 1 : 0;
+    if (input < 0 || (a->cross ? input == 0 : input > past)) return "an input has no length, or is longer than its sequence";
+    if (begin < input && !a->cross) begin = input;
+    if (a->bias != NULL && end - begin > a->distances) return "a position is farther back than what is added to scores";
     if (end > (int64_t)a->max_blocks * a->block_size)
       return "a sequence is longer than its row of the block table";
     if (a->rotary_dim > 0 && end > a->positions)
@@ -88,8 +95,14 @@ static size_t part_size(const plan *p, size_t rows) { return rows * (p->width + 
 
 // The positions that row r of a sequence sees.
 static void sees(const plan *p, int sequence, size_t r, int64_t *from, int64_t *to) {
-  *to = p->a->past[sequence] + (int64_t)(r / p->group) + 1;
-  *from = p->a->window > 0 && *to > p->a->window ? *to - p->a->window : 0;
+  const dm_attention *a = p->a;
+  int64_t input = a->inputs != NULL ? a->inputs[sequence] : 0;
+  if (a->cross) {
+    *from = 0, *to = input;
+    return;
+  }
+  *to = a->past[sequence] + (int64_t)(r / p->group) + 1;
+  *from = a->window > 0 && *to - a->window > input ? *to - a->window : input;
 }
 
 // Shares out the pass. With tile and task NULL it only counts them.
@@ -175,9 +188,11 @@ static void prepare(void *arg, size_t part) {
   int s = 0;
   for (size_t t = begin; t < end; t++) {
     while ((size_t)a->cumulative[s + 1] <= t) s++;
-    int32_t position = a->past[s] + (int32_t)(t - (size_t)a->cumulative[s]);
+    int32_t position = a->cross ? 0 : a->past[s] + (int32_t)(t - (size_t)a->cumulative[s]);
     size_t slot;
-    if (a->slots != NULL) {
+    if (a->cross) {
+      slot = SIZE_MAX;
+    } else if (a->slots != NULL) {
       slot = a->slots[t] < 0 ? SIZE_MAX : (size_t)a->slots[t];
     } else {
       size_t block = (size_t)s * (size_t)a->max_blocks + (size_t)(position / a->block_size);
@@ -254,12 +269,13 @@ static void compute(void *arg, size_t number) {
   int *from = (int *)(next_sum + ROWS), *to = from + ROWS;
   size_t token = (size_t)a->cumulative[t->sequence];
   dm_attention_rows rows = {
-      .count = t->rows, .from = from, .to = to, .at = at, .scores = scores,
+      .count = t->rows, .from = from, .to = to, .at = at, .scores = scores, .row = t->row, .kv_head = t->kv_head,
       .q = p->q + (((size_t)t->kv_head * p->tokens + token) * p->group + t->row) * p->width,
   };
   bool all = k->part < 0;
   for (int64_t i = all ? t->first : k->part; i < (all ? t->first + t->parts : k->part + 1); i++) {
     view(p, t, i, from, to);
+    rows.own = a->cross ? 0 : a->past[t->sequence] - i * PART;
     locate(p, t, i, from[0], to[t->rows - 1], at);
     bool begun = all && i > t->first;
     if (all) {

@@ -22,10 +22,14 @@ type Attention struct {
 	QNorm, KNorm      []float32 // [HeadSize], or nil
 	NormEpsilon       float32
 	Sink              []float32 // [Heads], or nil
+	Bias              []float32 // [Heads, Distances], or nil
+	Distances         int
+	Cross             bool // to the first Inputs[s] positions
 
 	Cumulative, Past []int32
 	BlockTable       []int32 // [sequences, MaxBlocks]
 	MaxBlocks        int
+	Inputs           []int32 // [sequences], or nil
 	Slots            []int32 // [tokens], or nil
 	Copies           []int32 // [copies, 2]
 
@@ -44,7 +48,10 @@ func (a *Attention) Attend(t Threads) error {
 	defer pin.Unpin()
 	c := (*C.dm_attention)(C.calloc(1, C.sizeof_dm_attention))
 	defer C.free(unsafe.Pointer(c))
-	interleaved := 0
+	interleaved, cross := 0, 0
+	if a.Cross {
+		cross = 1
+	}
 	if a.RotaryInterleaved {
 		interleaved = 1
 	}
@@ -61,7 +68,8 @@ func (a *Attention) Attend(t Threads) error {
 		rotary_dim: C.int(a.RotaryDim), rotary_interleaved: C.int(interleaved),
 		cos: floats(&pin, a.Cos), sin: floats(&pin, a.Sin), positions: C.int(positions),
 		q_norm: floats(&pin, a.QNorm), k_norm: floats(&pin, a.KNorm), norm_epsilon: C.float(a.NormEpsilon),
-		sink: floats(&pin, a.Sink), sequences: C.int(len(a.Past)),
+		sink: floats(&pin, a.Sink), sequences: C.int(max(0, len(a.Cumulative)-1)),
+		bias: floats(&pin, a.Bias), distances: C.int(a.Distances), cross: C.int(cross), inputs: ints(&pin, a.Inputs),
 		cumulative: ints(&pin, a.Cumulative), past: ints(&pin, a.Past), block_table: ints(&pin, a.BlockTable),
 		max_blocks: C.int(a.MaxBlocks), slots: ints(&pin, a.Slots),
 		copies: ints(&pin, a.Copies), copied: C.int(len(a.Copies) / 2),

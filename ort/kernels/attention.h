@@ -36,6 +36,14 @@ typedef struct dm_attention {
   const float *q_norm, *k_norm;
   float norm_epsilon;
   const float *sink; // [heads]: a score more in the softmax's denominator, or NULL
+  // Added to scores before the cap, by head and by how far back a position is,
+  // [heads, distances], or NULL.
+  const float *bias;
+  int distances;
+  // Attention to the first inputs[s] positions of a sequence, all of them, in place of
+  // what it has behind them. Nothing is written: past, key and value are not looked at,
+  // and there are no slots, copies, window, rotation, sink and bias.
+  int cross;
 
   // The pass: tokens [cumulative[s], cumulative[s + 1]) are new in sequence s and
   // stand at positions past[s] and on. Position p of sequence s is slot
@@ -46,6 +54,9 @@ typedef struct dm_attention {
   const int32_t *past;        // [sequences]
   const int32_t *block_table; // [sequences, max_blocks]
   int max_blocks;
+  // [sequences] or NULL: how many positions at the begin of a sequence hold keys and
+  // values of something else (an encoder's states), which its tokens do not see.
+  const int32_t *inputs;
   // [tokens] or NULL: where a token's key and value are written (block * block_size
   // + slot) in place of the slot of its position; -1: they are there already.
   const int32_t *slots;

@@ -22,6 +22,11 @@ typedef struct dm_attention_rows {
   // What each row sees of this part: positions from to to - 1, counted from the
   // part's begin. Both grow with the row; a row that sees nothing has to <= from.
   const int *from, *to;
+  // Row r is of token (row + r) / group of its sequence, which stands at position `own`
+  // and on, counted from the part's begin, and of KV head kv_head.
+  size_t row;
+  int kv_head;
+  int64_t own;
   // [DM_ATTENTION_PART]: where each position's key and value lie in the caches, set
   // between from[0] and to[count - 1].
   const size_t *at;

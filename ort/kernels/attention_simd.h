@@ -288,10 +288,23 @@ static void values(const dm_attention *a, const dm_attention_rows *rows, int fir
   }
 }
 
+// Adds what scores get by head and distance.
+static void add_bias(const dm_attention *a, const dm_attention_rows *rows) {
+  size_t group = (size_t)(a->heads / a->kv_heads);
+  for (size_t r = 0; r < rows->count; r++) {
+    size_t head = (size_t)rows->kv_head * group + (rows->row + r) % group;
+    int64_t own = rows->own + (int64_t)((rows->row + r) / group);
+    const float *bias = a->bias + head * (size_t)a->distances;
+    float *s = rows->scores + r * DM_ATTENTION_PART;
+    for (int j = rows->from[r]; j < rows->to[r]; j++) s[j] += bias[own - j];
+  }
+}
+
 // One part of the positions for some rows.
 static void attend(const dm_attention *a, const dm_attention_rows *rows) {
   int first = rows->from[0], end = rows->to[rows->count - 1];
   scores(a, rows, first, end);
+  if (a->bias != NULL) add_bias(a, rows);
   for (size_t r = 0; r < rows->count; r++)
     if (rows->from[r] < rows->to[r])
       soften(a, rows->scores + r * DM_ATTENTION_PART, rows->from[r], rows->to[r], rows->most + r,

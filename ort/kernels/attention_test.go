@@ -11,6 +11,7 @@ import (
 type layer struct {
 	Attention
 	sequences [][]token // what each sequence consists of, from its begin
+	inputs    []int32   // how many tokens of each its later ones do not see, or nil
 }
 
 // token is one token's projected rows.
@@ -117,6 +118,9 @@ func (l *layer) pass(t *testing.T, threads Threads, packed bool, spans []span) [
 		}
 		a.Cumulative = append(a.Cumulative, a.Cumulative[len(a.Cumulative)-1]+int32(s.tokens))
 		a.Past = append(a.Past, int32(s.past))
+		if l.inputs != nil {
+			a.Inputs = append(a.Inputs, l.inputs[s.sequence])
+		}
 		a.BlockTable = append(a.BlockTable, l.BlockTable[s.sequence*l.MaxBlocks:(s.sequence+1)*l.MaxBlocks]...)
 	}
 	a.Query, a.Key, a.Value, a.QueryStride, a.KeyStride, a.ValueStride = q, k, v, hidden, kv, kv
