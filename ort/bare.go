@@ -58,7 +58,7 @@ func (m *Model) barePass(sequences, past, tokens, n int) (time.Duration, error) 
 	}
 	d.enter()
 	defer d.leave()
-	loop := func(n int) error { return goError(C.dm_loop(m.runtime, d.caches.run(), C.size_t(n))) }
+	loop := func(n int) error { return d.device().again(d.caches.run(), n, true) }
 	if err := loop(1 + n/10); err != nil {
 		return 0, err
 	}

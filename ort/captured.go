@@ -48,7 +48,7 @@ type captured struct {
 	binding unsafe.Pointer // OrtIoBinding
 	feeds   []block        // on the device, in the order of paged's inputs; the metadata are the host's
 	logits  block          // on the device
-	copies  block          // dm_copy for each feed, and one for the logits
+	copies  []C.dm_copy    // of the pass under way
 }
 
 // capturing counts shapes, and keeps those that are recorded.
@@ -147,9 +147,6 @@ func (p *paged) record(s shape) (_ *captured, err error) {
 	*out = p.output[0]
 	setView(out, c.logits.data, 4, rows, p.model.Vocab())
 	out.memory = c.logits.info()
-	if c.copies, err = newBlock(p.runtime, nil, (len(p.inputs)+1)*C.sizeof_dm_copy); err != nil {
-		return nil, err
-	}
 	if err = goError(C.dm_bind(p.runtime, c.binding, &bound[0], C.size_t(len(p.inputs)), 0)); err != nil {
 		return nil, err
 	}
@@ -177,20 +174,29 @@ func (p *paged) replay(c *captured, s shape, spans []span, at int) (rows int, er
 	// Bounds that hold for every replay: they choose the kernels that are recorded.
 	p.bound(s.tokens, p.model.context, 0)
 	device := p.model.session.device
-	copies := view[C.dm_copy](&c.copies, 0, len(c.feeds)+1)
+	copies := c.copies[:0]
 	for i := range c.feeds {
-		copies[i] = C.dm_copy{to: c.feeds[i].data, from: p.inputs[i].data, bytes: p.inputs[i].bytes}
+		if &p.inputs[i] == p.in.ids.view && hasDrawn(&p.in.ids.memory, s.sequences*s.tokens) {
+			if _, err := p.composer.compose(device, &p.in.ids.memory, s.sequences*s.tokens, p.drawn, &c.feeds[i]); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		copies = append(copies, C.dm_copy{to: c.feeds[i].data, from: p.inputs[i].data, bytes: p.inputs[i].bytes})
+		if c.feeds[i].memory == nil {
+			copies[len(copies)-1].here = 1
+		}
 	}
-	if err := device.copy(&copies[0], len(c.feeds), c.feeds, true); err != nil {
+	if err := device.upload(copies); err != nil {
 		return 0, err
 	}
-	rows = len(spans) * s.rows
+	c.copies, rows = copies, len(spans)*s.rows
 	if err := p.runOption(c.number); err != nil {
 		return 0, err
 	}
 	run := *p.run()
 	p.run().binding = c.binding
-	err = goError(C.dm_loop(p.runtime, p.run(), C.size_t(1+p.paging.repeats)))
+	err = device.again(p.run(), 1+p.paging.repeats, false) // the copy of the logits is waited for
 	p.run().binding = run.binding
 	if err != nil {
 		return 0, err
@@ -200,9 +206,7 @@ func (p *paged) replay(c *captured, s shape, spans []span, at int) (rows int, er
 		return rows, nil
 	}
 	vocab := p.model.Vocab()
-	out := &copies[len(c.feeds)]
-	*out = C.dm_copy{to: p.out().rows.at(4 * at * vocab), from: c.logits.data, bytes: C.size_t(4 * rows * vocab)}
-	return rows, device.copy(out, 1, []block{c.logits}, false)
+	return rows, device.download(C.dm_copy{to: p.out().rows.at(4 * at * vocab), from: c.logits.data, bytes: C.size_t(4 * rows * vocab)})
 }
 
 // runOption says which recorded graph the next run is.
@@ -210,33 +214,11 @@ func (p *paged) runOption(number string) error {
 	if p.number == number {
 		return nil
 	}
-	key, value := C.CString("gpu_graph_id"), C.CString(number)
-	defer C.free(unsafe.Pointer(key))
-	defer C.free(unsafe.Pointer(value))
-	if err := goError(C.dm_run_option(p.runtime, p.run().options, key, value)); err != nil {
-		return err
+	err := p.model.session.device.option(p.run().options, "gpu_graph_id", number)
+	if err == nil {
+		p.number = number
 	}
-	p.number = number
-	return nil
-}
-
-// copy makes copies to the blocks, or from them, of which each is the device's or
-// the host's.
-func (d *device) copy(copies *C.dm_copy, n int, blocks []block, in bool) error {
-	all := unsafe.Slice(copies, n)
-	kept := 0
-	for i, c := range all {
-		if blocks[i].memory == nil {
-			copy(unsafe.Slice((*byte)(c.to), c.bytes), unsafe.Slice((*byte)(c.from), c.bytes))
-			continue
-		}
-		all[kept] = c
-		kept++
-	}
-	if kept == 0 {
-		return nil
-	}
-	return cudaCopy(cudaDriver, d.index, copies, kept, in)
+	return err
 }
 
 func (c *captured) free(p *paged) {
@@ -247,5 +229,4 @@ func (c *captured) free(p *paged) {
 		c.feeds[i].free()
 	}
 	c.logits.free()
-	c.copies.free()
 }

@@ -2,12 +2,8 @@ package ort
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"unsafe"
 )
 
 // recordedPaging fills passes up and runs them at fixed addresses, three times
@@ -158,32 +154,4 @@ func blockT(t *testing.T, size int) block {
 	t.Cleanup(b.free)
 	clear(view[byte](&b, 0, size))
 	return b
-}
-
-// TestCUDACopies copies by way of a driver of the test's own.
-func TestCUDACopies(t *testing.T) {
-	library := filepath.Join(t.TempDir(), "libcuda.so.1")
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, "testdata/cuda/driver.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	needLibrary(t)
-	from, to := blockT(t, 64), blockT(t, 64)
-	for i, b := range view[byte](&from, 0, 64) {
-		view[byte](&from, 0, 64)[i] = b + byte(i)
-	}
-	list := blockT(t, 2*int(unsafe.Sizeof(copyOf(&to, 0, &from, 0, 1))))
-	copies := copiesOf(&list, copyOf(&to, 0, &from, 0, 10), copyOf(&to, 32, &from, 32, 8))
-	for _, in := range []bool{true, false} {
-		clear(view[byte](&to, 0, 64))
-		if err := cudaCopy(library, 0, copies, 2, in); err != nil {
-			t.Fatal(err)
-		}
-		got := fmt.Sprint(view[byte](&to, 0, 10), view[byte](&to, 32, 8))
-		if want := fmt.Sprint(view[byte](&from, 0, 10), view[byte](&from, 32, 8)); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	if err := cudaCopy(library, 3, copies, 2, true); err == nil {
-		t.Error("copies to a GPU that is not there")
-	}
 }

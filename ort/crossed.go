@@ -193,7 +193,8 @@ func (s *crossed) forward(spans []span, rows int) ([]float32, error) {
 }
 
 // keep leaves the logits where forward does: such models run on the CPU only.
-func (s *crossed) keep(spans []span, rows int) (kept, error) {
+func (s *crossed) keep(spans []span, rows int, drawn []drawnTokens) (kept, error) {
+	spans = knownHere(spans, drawn)
 	if _, err := s.forward(spans, rows); err != nil {
 		return kept{}, err
 	}

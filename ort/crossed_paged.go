@@ -113,11 +113,11 @@ func (c *crossedPaged) forward(spans []span, rows int) ([]float32, error) {
 	return logits, err
 }
 
-func (c *crossedPaged) keep(spans []span, rows int) (kept, error) {
-	if err := c.begin(spans); err != nil || len(c.spans) == 0 {
+func (c *crossedPaged) keep(spans []span, rows int, drawn []drawnTokens) (kept, error) {
+	if err := c.begin(knownHere(spans, drawn)); err != nil || len(c.spans) == 0 {
 		return kept{elem: graph.Float32}, err
 	}
-	k, err := c.paged.keep(c.spans, rows)
+	k, err := c.paged.keep(c.spans, rows, nil)
 	c.end(err)
 	return k, err
 }

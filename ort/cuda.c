@@ -15,9 +15,12 @@ typedef int (*push_fn)(void *);
 typedef int (*pop_fn)(void **);
 typedef int (*memory_fn)(size_t *, size_t *);
 typedef int (*release_fn)(int);
-typedef int (*to_device_fn)(unsigned long long, const void *, size_t);
-typedef int (*from_device_fn)(void *, unsigned long long, size_t);
-typedef int (*wait_fn)(void);
+typedef int (*stream_fn)(void **, unsigned);
+typedef int (*host_alloc_fn)(void **, size_t, unsigned);
+typedef int (*alloc_fn)(unsigned long long *, size_t);
+typedef int (*to_device_fn)(unsigned long long, const void *, size_t, void *);
+typedef int (*from_device_fn)(void *, unsigned long long, size_t, void *);
+typedef int (*wait_fn)(void *);
 
 typedef struct {
   init_fn init;
@@ -27,6 +30,9 @@ typedef struct {
   pop_fn pop;
   memory_fn memory;
   release_fn release;
+  stream_fn stream;
+  host_alloc_fn host_alloc;
+  alloc_fn alloc;
   to_device_fn to_device;
   from_device_fn from_device;
   wait_fn wait;
@@ -49,11 +55,14 @@ static char *load(const char *library, driver *d) {
   d->pop = (pop_fn)dlsym(cuda, "cuCtxPopCurrent_v2");
   d->memory = (memory_fn)dlsym(cuda, "cuMemGetInfo_v2");
   d->release = (release_fn)dlsym(cuda, "cuDevicePrimaryCtxRelease_v2");
-  d->to_device = (to_device_fn)dlsym(cuda, "cuMemcpyHtoD_v2");
-  d->from_device = (from_device_fn)dlsym(cuda, "cuMemcpyDtoH_v2");
-  d->wait = (wait_fn)dlsym(cuda, "cuCtxSynchronize");
-  if (!d->init || !d->get || !d->retain || !d->push || !d->pop || !d->memory || !d->release || !d->to_device ||
-      !d->from_device || !d->wait)
+  d->stream = (stream_fn)dlsym(cuda, "cuStreamCreate");
+  d->host_alloc = (host_alloc_fn)dlsym(cuda, "cuMemHostAlloc");
+  d->alloc = (alloc_fn)dlsym(cuda, "cuMemAlloc_v2");
+  d->to_device = (to_device_fn)dlsym(cuda, "cuMemcpyHtoDAsync_v2");
+  d->from_device = (from_device_fn)dlsym(cuda, "cuMemcpyDtoHAsync_v2");
+  d->wait = (wait_fn)dlsym(cuda, "cuStreamSynchronize");
+  if (!d->init || !d->get || !d->retain || !d->push || !d->pop || !d->memory || !d->release || !d->stream ||
+      !d->host_alloc || !d->alloc || !d->to_device || !d->from_device || !d->wait)
     return strdup("the CUDA driver's library lacks a function: install a newer driver");
   return NULL;
 }
@@ -90,22 +99,72 @@ char *dm_cuda_memory(const char *library, int device, size_t *available, size_t 
   return err;
 }
 
-char *dm_cuda_copy(const char *library, int device, const dm_copy *copies, size_t n, int to_device) {
-  driver d;
+struct dm_stream {
+  driver driver;
+  void *context; // retained for good
+  void *stream;
+  char *host;
+  unsigned long long memory;
+};
+
+// A stream that the default one does not wait for, nor it for the default one: ORT
+// copies what sessions are made of there.
+enum { STREAM_NON_BLOCKING = 1 };
+
+char *dm_stream_open(const char *library, int device, size_t bytes, dm_stream **out) {
+  dm_stream *s = calloc(1, sizeof *s);
   int handle = 0;
-  char *err = load(library, &d);
-  if (err == NULL) err = enter(&d, device, &handle);
-  if (err != NULL) return err;
-  int code = 0;
-  for (size_t i = 0; code == 0 && i < n; i++) {
-    const dm_copy *c = &copies[i];
-    code = to_device ? d.to_device((unsigned long long)(size_t)c->to, c->from, c->bytes)
-                     : d.from_device(c->to, (unsigned long long)(size_t)c->from, c->bytes);
+  void *context = NULL;
+  char *err = s == NULL ? strdup("out of memory") : load(library, &s->driver);
+  if (err == NULL) err = enter(&s->driver, device, &handle);
+  if (err != NULL) {
+    free(s);
+    return err;
   }
-  if (code != 0) err = failed("cuMemcpy", code);
-  // A small copy may be under way when its call returns, and ONNX Runtime computes in
-  // a stream that does not wait for it.
-  if (err == NULL && (code = d.wait()) != 0) err = failed("cuCtxSynchronize", code);
-  leave(&d, handle);
-  return err;
+  const driver *d = &s->driver;
+  int code = 0;
+  if ((code = d->stream(&s->stream, STREAM_NON_BLOCKING)) != 0) err = failed("cuStreamCreate", code);
+  else if ((code = d->host_alloc((void **)&s->host, bytes, 0)) != 0) err = failed("cuMemHostAlloc", code);
+  else if ((code = d->alloc(&s->memory, bytes)) != 0) err = failed("cuMemAlloc", code);
+  if (err != NULL) { // the context is given up with what was made in it
+    leave(d, handle);
+    free(s);
+    return err;
+  }
+  d->pop(&context);
+  s->context = context;
+  *out = s;
+  return NULL;
+}
+
+void *dm_stream_handle(const dm_stream *s) { return s->stream; }
+void *dm_stream_host(const dm_stream *s) { return s->host; }
+void *dm_stream_memory(const dm_stream *s) { return (void *)(size_t)s->memory; }
+
+// Makes one call of the driver in the stream's context.
+static char *called(const dm_stream *s, const char *call, int code) {
+  void *context = NULL;
+  s->driver.pop(&context);
+  return code == 0 ? NULL : failed(call, code);
+}
+
+char *dm_stream_upload(const dm_stream *s, void *to, size_t offset, size_t bytes) {
+  int code = s->driver.push(s->context);
+  if (code != 0) return failed("cuCtxPushCurrent", code);
+  return called(s, "cuMemcpyHtoDAsync",
+                s->driver.to_device((unsigned long long)(size_t)to, s->host + offset, bytes, s->stream));
+}
+
+char *dm_stream_read(const dm_stream *s, void *to, const void *from, size_t bytes) {
+  int code = s->driver.push(s->context);
+  if (code != 0) return failed("cuCtxPushCurrent", code);
+  code = s->driver.from_device(to, (unsigned long long)(size_t)from, bytes, s->stream);
+  if (code != 0) return called(s, "cuMemcpyDtoHAsync", code);
+  return called(s, "cuStreamSynchronize", s->driver.wait(s->stream));
+}
+
+char *dm_stream_wait(const dm_stream *s) {
+  int code = s->driver.push(s->context);
+  if (code != 0) return failed("cuCtxPushCurrent", code);
+  return called(s, "cuStreamSynchronize", s->driver.wait(s->stream));
 }

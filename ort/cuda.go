@@ -28,17 +28,6 @@ func (m *Model) DeviceMemory() (free, total int, err error) {
 // cudaDriver is the library of CUDA's driver.
 const cudaDriver = "libcuda.so.1"
 
-// cudaCopy makes copies to a GPU, or from it, and waits for them.
-func cudaCopy(library string, device int, copies *C.dm_copy, n int, in bool) error {
-	name := C.CString(library)
-	defer C.free(unsafe.Pointer(name))
-	var to C.int
-	if in {
-		to = 1
-	}
-	return goError(C.dm_cuda_copy(name, C.int(device), copies, C.size_t(n), to))
-}
-
 // cudaMemory asks the driver's library.
 func cudaMemory(library string, device int) (free, total int, err error) {
 	name := C.CString(library)
@@ -51,16 +40,4 @@ func cudaMemory(library string, device int) (free, total int, err error) {
 		return 0, 0, errors.New("the driver's numbers make no sense")
 	}
 	return int(available), int(all), nil
-}
-
-// copyOf is a copy of bytes from one block to another, for tests, which have no cgo.
-func copyOf(to *block, at int, from *block, off, n int) C.dm_copy {
-	return C.dm_copy{to: to.at(at), from: from.at(off), bytes: C.size_t(n)}
-}
-
-// copiesOf puts copies into C memory, for tests.
-func copiesOf(list *block, copies ...C.dm_copy) *C.dm_copy {
-	all := view[C.dm_copy](list, 0, len(copies))
-	copy(all, copies)
-	return &all[0]
 }

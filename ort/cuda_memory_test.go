@@ -7,12 +7,19 @@ import (
 	"testing"
 )
 
-// TestCUDAMemory asks a driver of the test's own, and one that is not there.
-func TestCUDAMemory(t *testing.T) {
-	library := filepath.Join(t.TempDir(), "libcuda.so.1")
+// driverT is a CUDA driver of the test's own.
+func driverT(t *testing.T) (library string) {
+	t.Helper()
+	library = filepath.Join(t.TempDir(), "libcuda.so.1")
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, "testdata/cuda/driver.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	return library
+}
+
+// TestCUDAMemory asks a driver of the test's own, and one that is not there.
+func TestCUDAMemory(t *testing.T) {
+	library := driverT(t)
 	for range 2 {
 		free, total, err := cudaMemory(library, 0)
 		if err != nil || free != 60e9 || total != 80e9 {

@@ -63,6 +63,7 @@ type Decoder struct {
 	spans  []span // of the pass under way
 	pass   int64  // counts passes
 	kept   kept   // of the last one
+	refs   int    // tokens that the spans of the one under way may name, see drawnTokens
 	caches caches
 }
 
@@ -91,8 +92,9 @@ type caches interface {
 	run() *C.dm_run_handles
 	// forward makes the pass. The logits are valid until the next one.
 	forward(spans []span, rows int) ([]float32, error)
-	// keep makes the pass, too, and leaves its logits where the session runs.
-	keep(spans []span, rows int) (kept, error)
+	// keep makes the pass, too, over spans that may name what was drawn, and leaves its
+	// logits where the session runs.
+	keep(spans []span, rows int, drawn []drawnTokens) (kept, error)
 	free()
 }
 
@@ -367,7 +369,7 @@ func (d *Decoder) check(spans []Span) (rows int, err error) {
 		}
 		slot.seen = d.pass
 		for _, t := range s.Tokens {
-			if t < 0 || int(t) >= d.Vocab() {
+			if int(t) < -d.refs || int(t) >= d.Vocab() {
 				return 0, fmt.Errorf("slot %d: token %d is outside the vocabulary of %d", s.Slot, t, d.Vocab())
 			}
 		}

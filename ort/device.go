@@ -38,6 +38,7 @@ type device struct {
 	options map[string]string // of the provider
 
 	memory *memory // nil on the CPU
+	stream *stream // nil but on CUDA
 	guard  *sync.Mutex
 
 	mu      sync.Mutex
@@ -212,6 +213,10 @@ func (d *device) cudaProvider(so *yort.SessionOptions, capture bool) (err error)
 		options[key] = value
 	}
 	options["device_id"] = strconv.Itoa(d.index)
+	if d.stream, err = streamOf(cudaDriver, d.index, ringBytes); err != nil {
+		return err
+	}
+	options["user_compute_stream"] = d.stream.option()
 	if delete(options, recordsGraphs); capture {
 		options[recordsGraphs] = "1"
 	}

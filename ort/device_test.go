@@ -158,7 +158,7 @@ func TestMoverKeepsBits(t *testing.T) {
 			length := entries * 3 / 4
 			for i, n := range []int{entries, entries, length} {
 				m.set(0, blocks[i], blocks[i+1], heads, entries, n, row)
-				if err := m.move(n); err != nil {
+				if err := m.move(n, true); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -113,7 +113,7 @@ func (e *encoding) feed(r *crossedRun, tokens []int32, input int) {
 func (e *encoding) forward(r *crossedRun) error {
 	run := e.run()
 	run.session, run.binding = r.session, r.binding
-	return goError(C.dm_forward(e.runtime, run, &r.inputs[0], C.size_t(len(r.inputs)), &r.outputs[0], C.size_t(len(r.outputs))))
+	return e.model.session.device.launch(run, r.inputs, r.outputs, false) // on the CPU
 }
 
 // release frees a run's binding.

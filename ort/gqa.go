@@ -54,7 +54,7 @@ func (s *solo) clearTensors(to []block) error {
 	for i := range to {
 		s.moveTensor(i, &to[i], &zeros)
 	}
-	return s.mover.move(s.model.context)
+	return s.mover.move(s.model.context, true)
 }
 
 // moveTensor makes the mover fill a tensor of full length from another.
@@ -95,7 +95,7 @@ func (c *gqaCache) copyFrom(src soloCache, n int) error {
 		for i := range c.tensors {
 			s.moveTensor(i, &c.tensors[i], &from.tensors[i])
 		}
-		return s.mover.move(s.model.context)
+		return s.mover.move(s.model.context, false)
 	}
 	for i := range c.tensors {
 		for h := range s.model.bundle.KVHeads {

@@ -78,7 +78,7 @@ func (c *growingCache) move(src *growingCache, set, n int) error {
 	for i := range s.past {
 		s.mover.set(i, &src.tensors[src.current][i], &c.tensors[set][i], s.model.bundle.KVHeads, src.length, n, s.row())
 	}
-	return s.mover.move(n)
+	return s.mover.move(n, false)
 }
 
 // pack does the same on the CPU, into the current set.

@@ -22,13 +22,15 @@ type keeper struct {
 	used   int
 	sizes  []int   // rows in each, by run
 	wanted []int64 // rows of all of them, one behind the other
-	rows   block   // the rows that are wanted
-	index  block   // int64, wanted
-	waste  block   // of runs of which none is
+	gatherer
+	rows  block // the rows that are wanted
+	index block // int64, wanted
+	waste block // of runs of which none is
 }
 
 // keep makes the pass and gathers what is wanted of it.
-func (s *solo) keep(spans []span, rows int) (kept, error) {
+func (s *solo) keep(spans []span, rows int, drawn []drawnTokens) (kept, error) {
+	s.drawn = drawn
 	k, l, m := &s.keeper, s.model.bundle.layout, s.model.session.device.memory
 	k.used, k.sizes, k.wanted = 0, k.sizes[:0], k.wanted[:0]
 	all := 0
@@ -68,40 +70,11 @@ func (s *solo) gather(rows int) (err error) {
 		return err
 	}
 	copy(view[int64](&k.index, 0, rows), k.wanted)
-	session, err := device.gatherSession(k.used, elem)
-	if err != nil {
-		return err
-	}
-	views, err := newViews(s.runtime, k.used+2)
-	if err != nil {
-		return err
-	}
-	defer views.free()
-	var binding unsafe.Pointer
-	if err := goError(C.dm_binding_new(s.runtime, session, &binding)); err != nil {
-		return err
-	}
-	defer C.dm_binding_free(s.runtime, binding)
+	var pieces []piece
 	for i := range k.used {
-		v := &views.name([]string{graph.GatherPiece(i)}, elem)[0]
-		setView(v, k.pieces[i].data, elem.Size(), k.sizes[i], vocab)
-		v.memory = k.pieces[i].info()
+		pieces = append(pieces, piece{&k.pieces[i], k.sizes[i]})
 	}
-	setView(&views.name([]string{graph.GatherRows}, graph.Int64)[0], k.index.data, 8, rows)
-	out := &views.name([]string{graph.GatherOut}, elem)[0]
-	setView(out, k.rows.data, elem.Size(), rows, vocab)
-	out.memory = k.rows.info()
-	handles, err := newBlock(s.runtime, nil, C.sizeof_dm_run_handles)
-	if err != nil {
-		return err
-	}
-	defer handles.free()
-	run := (*C.dm_run_handles)(handles.data)
-	*run = C.dm_run_handles{session: session, binding: binding}
-	if !device.onCPU() {
-		run.synchronize = 1
-	}
-	return goError(C.dm_forward(s.runtime, run, &views.all[0], C.size_t(k.used+1), out, 1))
+	return k.gather(device, pieces, vocab, elem, &k.index, rows, &k.rows)
 }
 
 func (k *keeper) free(*C.dm_runtime) {
@@ -111,6 +84,7 @@ func (k *keeper) free(*C.dm_runtime) {
 	for _, b := range []*block{&k.rows, &k.index, &k.waste} {
 		b.free()
 	}
+	k.gatherer.free()
 }
 
 // gathering says which of a device's sessions.

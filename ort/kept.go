@@ -18,12 +18,18 @@ type kept struct {
 }
 
 // Keep is Forward with the logits left where the model runs: a Sampler on the same
-// device draws from them, until the decoder's next pass.
-func (d *Decoder) Keep(ctx context.Context, spans []Span) error {
+// device draws from them, until the decoder's next pass. On a device it may return
+// before the pass has ended; the draw, or any other run there, comes after it.
+func (d *Decoder) Keep(ctx context.Context, spans []Span) error { return d.keep(ctx, spans, nil) }
+
+// keep makes a pass over spans that may name what was drawn.
+func (d *Decoder) keep(ctx context.Context, spans []Span, drawn []drawnTokens) error {
 	d.enter()
 	defer d.leave()
+	d.refs = refs(drawn)
+	defer func() { d.refs = 0 }()
 	err := d.run(ctx, spans, func(rows int) (err error) {
-		d.kept, err = d.caches.keep(d.spans, rows)
+		d.kept, err = d.caches.keep(d.spans, rows, drawn)
 		return err
 	})
 	if err != nil {

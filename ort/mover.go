@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	yort "github.com/yalue/onnxruntime_go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/draftmill/draftmill/ort/graph"
@@ -24,6 +25,7 @@ type mover struct {
 	device  *device
 	n       int
 	handles block // dm_run_handles
+	options *yort.RunOptions
 	binding unsafe.Pointer
 	views   block // dm_view: n sources, n destinations, the length
 	length  block // int64 [1]
@@ -116,7 +118,10 @@ func (m *mover) prepare() error {
 	if err := goError(C.dm_binding_new(m.runtime, session, &m.binding)); err != nil {
 		return err
 	}
-	*m.run() = C.dm_run_handles{session: session, binding: m.binding, synchronize: 1}
+	if m.options, err = yort.NewRunOptions(); err != nil {
+		return err
+	}
+	*m.run() = C.dm_run_handles{session: session, options: rawRunOptions(m.options), binding: m.binding}
 	views := view[C.dm_view](&m.views, 0, 2*m.n+1)
 	clear(views)
 	name := func(i int, name string, t graph.ElementType) {
@@ -145,14 +150,15 @@ func (m *mover) set(i int, from, to *block, heads, entries, length, row int) {
 	views[m.n+i].memory = to.info()
 }
 
-// move does what was set for every tensor, with the length that was.
-func (m *mover) move(length int) error {
+// move does what was set for every tensor, with the length that was. It has to be
+// waited for where memory of the host is read or written.
+func (m *mover) move(length int, wait bool) error {
 	view[int64](&m.length, 0, 1)[0] = int64(length)
 	views := view[C.dm_view](&m.views, 0, 2*m.n+1)
-	if err := goError(C.dm_bind(m.runtime, m.binding, &views[2*m.n], 1, 0)); err != nil {
+	if err := goError(C.dm_bind(m.runtime, m.binding, &views[2*m.n], 1, 0)); err != nil { // which is read on the host
 		return err
 	}
-	return goError(C.dm_forward(m.runtime, m.run(), &views[0], C.size_t(m.n), &views[m.n], C.size_t(m.n)))
+	return m.device.launch(m.run(), views[:m.n], views[m.n:2*m.n], wait)
 }
 
 // free ends the mover; its session is the device's.
@@ -161,6 +167,7 @@ func (m *mover) free() {
 		C.dm_binding_free(m.runtime, m.binding)
 		m.binding = nil
 	}
+	freeOptions(&m.options)
 	for _, b := range []*block{&m.handles, &m.views, &m.length} {
 		b.free()
 	}

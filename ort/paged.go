@@ -4,6 +4,7 @@ package ort
 import "C"
 
 import (
+	"fmt"
 	"slices"
 	"unsafe"
 
@@ -66,10 +67,12 @@ type paged struct {
 	in      struct {
 		ids, positions, cumulative, pasts, table, rows, metadata, lengths, copies feed
 	}
-	logits  [2]outputs // float32 [R, vocab], on the host and where the session runs
-	keeping bool       // the pass under way leaves its logits there
-	single  bool       // and is one run
-	kept    kept
+	composer composer
+	drawn    []drawnTokens // that the spans of the pass under way may name
+	logits   [2]outputs    // float32 [R, vocab], on the host and where the session runs
+	keeping  bool          // the pass under way leaves its logits there
+	single   bool          // and is one run
+	kept     kept
 }
 
 // outputs are logits, and room for the one row of runs that want none.
@@ -139,8 +142,8 @@ func newPaged(m *Model, options *yort.RunOptions, cacheBytes int) (_ *paged, err
 		return nil, err
 	}
 	*p.run() = C.dm_run_handles{session: m.session.session, options: rawRunOptions(options), binding: p.binding}
-	if !m.session.device.onCPU() {
-		p.run().synchronize = 1
+	if err = m.session.device.place(m.session.session, p.inputs); err != nil {
+		return nil, err
 	}
 	if g.moves {
 		if p.mover, err = m.session.device.newMover(len(r.Caches)); err != nil {
@@ -223,7 +226,7 @@ func (p *paged) copyBlock(c blockCopy) error {
 	if p.mover == nil {
 		return nil
 	}
-	return p.mover.move(c.tokens)
+	return p.mover.move(c.tokens, false)
 }
 
 func (p *paged) share(dst, src, n int) error {
@@ -240,7 +243,8 @@ func (p *paged) forward(spans []span, rows int) ([]float32, error) {
 	return view[float32](&p.out().rows, 0, rows*p.model.Vocab()), nil
 }
 
-func (p *paged) keep(spans []span, rows int) (kept, error) {
+func (p *paged) keep(spans []span, rows int, drawn []drawnTokens) (kept, error) {
+	p.drawn = drawn
 	err := p.runs(spans, rows, true)
 	p.kept.rows = rows
 	return p.kept, err
@@ -346,8 +350,15 @@ func (p *paged) pass(spans []span, at int) (rows int, err error) {
 	p.pack(spans, shape{sequences: len(spans)}, width)
 	p.packCopies(spans, copies)
 	p.bound(l.fed, l.longest, l.longest)
-	err = goError(C.dm_forward(p.runtime, p.run(), &p.inputs[0], C.size_t(len(p.inputs)), &p.output[0], 1))
-	return l.rows, err
+	if hasDrawn(&p.in.ids.memory, l.tokens) {
+		ids, err := p.composer.compose(p.model.session.device, &p.in.ids.memory, l.tokens, p.drawn, nil)
+		if err != nil {
+			return 0, fmt.Errorf("put %d tokens together: %w", l.tokens, err)
+		}
+		p.in.ids.view.data, p.in.ids.view.memory = ids.data, ids.info()
+		defer func() { p.in.ids.view.memory = nil }()
+	}
+	return l.rows, p.model.session.device.launch(p.run(), p.inputs, p.output, !p.keeping)
 }
 
 // bound sets the bounds of the lengths, where the graph takes them.
@@ -498,6 +509,7 @@ func (p *paged) free() {
 	for i := range p.tensors {
 		p.tensors[i].free()
 	}
+	p.composer.free()
 	for _, b := range []*block{&p.in.ids.memory, &p.in.positions.memory, &p.in.cumulative.memory, &p.in.pasts.memory, &p.in.table.memory, &p.in.rows.memory, &p.in.metadata.memory, &p.in.lengths.memory, &p.in.copies.memory, &p.logits[0].rows, &p.logits[0].spare, &p.logits[1].rows, &p.logits[1].spare, &p.handles} {
 		b.free()
 	}

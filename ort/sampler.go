@@ -27,17 +27,32 @@ type Sampler struct {
 
 	mu    sync.Mutex
 	runs  map[samplerKind]*samplerRun
-	steps []block // weights of the steps drafted, on the device
-	sizes []int   // their rows
-	spare block   // weights of the last draw that was not a step, on the device
-	host  block   // and of the last whose weights were asked for
-	reran int     // rows computed again because their nucleus was wide
+	steps []samplerStep // of the loop under way, and room for more
+	drawn int           // steps of it that there were
+	spare samplerStep   // the last draw that was not a step
+	host  block         // weights of the last draw of which they were asked for
+	reran int           // rows computed again because their nucleus was wide
+}
+
+// samplerStep is what a draw has left on the device.
+type samplerStep struct {
+	rows            int
+	tokens, weights block
+	numbers         block  // of a step that is not waited for
+	read            block  // on the host, of one that is
+	said            *block // the one of them that counts
+}
+
+func (s *samplerStep) free() {
+	for _, b := range []*block{&s.tokens, &s.weights, &s.numbers, &s.read} {
+		b.free()
+	}
 }
 
 // samplerKind says which of a sampler's graphs.
 type samplerKind struct {
-	steps  int // 0: a draw
-	wide   bool
+	steps  int  // 0: a draw
+	whole  bool // rows are sorted
 	logits graph.ElementType
 }
 
@@ -64,20 +79,23 @@ type Edit = struct {
 type Drawn = struct {
 	Token     int32
 	Prob      float64
-	Margin    float64 // see graph.SamplerMargin
+	Margin    float64 // see graph.DrawnMargin
 	NaN, None bool    // a logit is NaN or +Inf, no token is possible; then the rest is void
+	// Wide says that the nucleus has more tokens than a row is sorted by. A draw has
+	// been made again from the whole row; of a verification the rest is void then.
+	Wide bool
 }
 
 // Drafted is a token that a step drew, in the order of the steps' rows.
 type Drafted = struct {
-	Token   int32
 	Row     int     // of the target's logits, which decides over it
 	Uniform float64 // for the token in its place
 }
 
-// Verified are the numbers that decide over a drafted token; graph.VerifyP and the
-// names after it say what they are.
+// Verified is a drafted token, and the numbers that decide over it; graph.VerifyP and
+// the names after it say what they are.
 type Verified = struct {
+	Drafted                                  Drawn
 	P, Q, Overlap, Below, Scaled, Unadjusted float64
 	Recovered                                int32
 }
@@ -117,24 +135,21 @@ func (s *Sampler) open() (err error) {
 }
 
 // Draw draws a token from each row, of which there is one for every SamplerRow.
-// The weights stay on the device as those of a step, from 0 on, until the next draw
-// of that step; those of steps after it are forgotten. With step -1 they are no
-// step's.
-func (s *Sampler) Draw(from Rows, rows []SamplerRow, step int) (drawn []Drawn, err error) {
+// Tokens and weights stay on the device as those of a step, from 0 on, until the next
+// draw of that step; those of steps after it are forgotten. With step -1 they are no
+// step's. Without wait nothing is answered, and Verify says what was drawn; until then
+// passes may be fed the tokens, see PairSampler.
+func (s *Sampler) Draw(from Rows, rows []SamplerRow, step int, wait bool) (drawn []Drawn, err error) {
 	err = s.with(from, func(x *lent) (err error) {
-		if step > len(s.sizes) {
-			return fmt.Errorf("it is step %d after %d steps", step, len(s.sizes))
+		if step > s.drawn || step < 0 && !wait {
+			return fmt.Errorf("it is step %d after %d steps", step, s.drawn)
 		}
 		to := &s.spare
 		if step >= 0 {
-			s.steps = append(s.steps, make([]block, max(0, step+1-len(s.steps)))...)
-			s.sizes = append(s.sizes[:step], len(rows))
-			to = &s.steps[step]
+			s.steps = append(s.steps, make([]samplerStep, max(0, step+1-len(s.steps)))...)
+			s.drawn, to = step+1, &s.steps[step]
 		}
-		if err := growBlockOn(s.runtime, s.device.memory, to, s.row()*len(rows)); err != nil {
-			return err
-		}
-		drawn, err = s.draw(x, rows, to, false)
+		drawn, err = s.draw(x, rows, to, wait)
 		return err
 	})
 	if err != nil {
@@ -151,7 +166,7 @@ func (s *Sampler) Weights(from Rows, rows []SamplerRow) (drawn []Drawn, weights 
 		if err := growBlock(s.runtime, &s.host, s.row()*len(rows)); err != nil {
 			return err
 		}
-		drawn, err = s.draw(x, rows, &s.host, false)
+		drawn, err = s.drawTo(&s.host, x, rows, &s.spare, true)
 		return err
 	})
 	if err != nil {
@@ -190,29 +205,73 @@ func (s *Sampler) with(from Rows, call func(*lent) error) error {
 	return s.device.explain(call(x))
 }
 
-func (s *Sampler) draw(from *lent, rows []SamplerRow, to *block, wide bool) ([]Drawn, error) {
-	r, err := s.run(samplerKind{wide: wide, logits: from.elem})
+// draw draws, and again from whole rows where that is waited for and has to be.
+func (s *Sampler) draw(from *lent, rows []SamplerRow, to *samplerStep, wait bool) ([]Drawn, error) {
+	if err := growBlockOn(s.runtime, s.device.memory, &to.weights, s.row()*len(rows)); err != nil {
+		return nil, err
+	}
+	return s.drawTo(&to.weights, from, rows, to, wait)
+}
+
+func (s *Sampler) drawTo(weights *block, from *lent, rows []SamplerRow, to *samplerStep, wait bool) ([]Drawn, error) {
+	to.rows = len(rows)
+	drawn, err := s.drawOnce(weights, from, rows, to, wait, false)
+	n := countWide(drawn)
+	if err != nil || n == 0 {
+		return drawn, err
+	}
+	s.reran += n
+	again, err := s.drawOnce(weights, from, rows, to, wait, true)
+	for i := range again {
+		again[i].Wide = drawn[i].Wide
+	}
+	return again, err
+}
+
+func countWide(drawn []Drawn) (n int) {
+	for i := range drawn {
+		if drawn[i].Wide {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Sampler) drawOnce(weights *block, from *lent, rows []SamplerRow, to *samplerStep, wait, whole bool) ([]Drawn, error) {
+	r, err := s.run(samplerKind{whole: whole, logits: from.elem})
 	if err != nil {
 		return nil, err
 	}
 	if err := r.rows(s.options, from, rows); err != nil {
 		return nil, err
 	}
-	r.out(graph.SamplerOut).at(to, len(rows), s.options.Stride())
-	drawn, wideRows, err := r.forward(len(rows))
-	if err != nil || wideRows == 0 || wide {
-		return drawn, err
+	n := len(rows)
+	if err := growBlockOn(s.runtime, s.device.memory, &to.tokens, 8*n); err != nil {
+		return nil, err
 	}
-	s.reran += wideRows
-	return s.draw(from, rows, to, true)
+	memory := s.device.memory
+	if to.said = &to.numbers; wait {
+		to.said, memory = &to.read, nil
+	}
+	if err := growBlockOn(s.runtime, memory, to.said, 4*graph.DrawnNumbers*n); err != nil {
+		return nil, err
+	}
+	r.out(graph.SamplerOut).at(weights, n, s.options.Stride())
+	r.out(graph.SamplerTokens).at(&to.tokens, n, 1)
+	r.out(graph.SamplerNumbers).at(to.said, n, graph.DrawnNumbers)
+	if err := r.forward(s.device, wait); err != nil || !wait {
+		return nil, err
+	}
+	return drawnOf(to.said, n), nil
 }
 
 // Verify draws from each of the target's rows, and compares the laws that the
 // drafted tokens were drawn from, all that the steps since step 0 have made, with
-// the rows that decide over them.
-func (s *Sampler) Verify(from Rows, rows []SamplerRow, drafted []Drafted) (drawn []Drawn, verified []Verified, err error) {
+// the rows that decide over them. Where it is not done for whole rows, rows of either
+// model may turn out to be Wide.
+func (s *Sampler) Verify(from Rows, rows []SamplerRow, drafted []Drafted, whole bool) (drawn []Drawn, verified []Verified, err error) {
 	err = s.with(from, func(x *lent) (err error) {
-		drawn, verified, err = s.verify(x, rows, drafted, false)
+		drawn, verified, err = s.verify(x, rows, drafted, whole)
 		return err
 	})
 	if err != nil {
@@ -221,40 +280,53 @@ func (s *Sampler) Verify(from Rows, rows []SamplerRow, drafted []Drafted) (drawn
 	return drawn, verified, nil
 }
 
-func (s *Sampler) verify(from *lent, rows []SamplerRow, drafted []Drafted, wide bool) ([]Drawn, []Verified, error) {
+func (s *Sampler) verify(from *lent, rows []SamplerRow, drafted []Drafted, whole bool) ([]Drawn, []Verified, error) {
 	have := 0
-	for _, n := range s.sizes {
-		have += n
+	for _, step := range s.steps[:s.drawn] {
+		have += step.rows
 	}
 	if len(drafted) == 0 || len(drafted) != have || len(rows) == 0 {
 		return nil, nil, fmt.Errorf("the steps drew %d tokens", have)
 	}
-	r, err := s.run(samplerKind{steps: len(s.sizes), wide: wide, logits: from.elem})
+	r, err := s.run(samplerKind{steps: s.drawn, whole: whole, logits: from.elem})
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := r.rows(s.options, from, rows); err != nil {
 		return nil, nil, err
 	}
-	for i, n := range s.sizes {
-		r.in(graph.DraftWeights(i)).at(&s.steps[i], n, s.options.Stride())
+	for i := range s.drawn {
+		step := &s.steps[i]
+		r.in(graph.DraftWeights(i)).at(&step.weights, step.rows, s.options.Stride())
+		r.in(graph.DraftNumbers(i)).at(step.said, step.rows, graph.DrawnNumbers)
 	}
-	if err := r.drafted(s.options, drafted, len(rows)); err != nil {
+	if err := r.drafted(drafted, len(rows)); err != nil {
 		return nil, nil, err
 	}
-	drawn, wideRows, err := r.forward(len(rows))
-	if err != nil {
+	said := r.out(graph.SamplerNumbers)
+	if err := said.make(r.runtime, len(rows), graph.DrawnNumbers); err != nil {
 		return nil, nil, err
 	}
-	if wideRows > 0 && !wide {
-		s.reran += wideRows
-		return s.verify(from, rows, drafted, true)
+	if err := r.forward(s.device, true); err != nil {
+		return nil, nil, err
 	}
-	return drawn, r.verified(len(drafted)), nil
+	drawn := drawnOf(&said.memory, len(rows))
+	if whole {
+		s.reran += len(rows)
+	}
+	return drawn, r.verified(len(drafted), s.options.Race), nil
 }
 
-// Reran is how many rows were computed again because their nucleus was wider than
-// the candidates.
+// tokens are what the steps since step 0 have drawn, on the device.
+func (s *Sampler) tokens() (steps []drawnTokens) {
+	for i := range s.steps[:s.drawn] {
+		steps = append(steps, drawnTokens{&s.steps[i].tokens, s.steps[i].rows})
+	}
+	return steps
+}
+
+// Reran is how many rows of draws were computed again because their nucleus was wider
+// than the candidates, and how many rows were verified again for that.
 func (s *Sampler) Reran() int { return s.reran }
 
 // Close frees the sessions and the weights. Closing twice is harmless.
@@ -274,7 +346,7 @@ func (s *Sampler) Close() error {
 	}
 	s.spare.free()
 	s.host.free()
-	s.runs, s.steps, s.sizes = nil, nil, nil
+	s.runs, s.steps, s.drawn = nil, nil, 0
 	return s.device.free()
 }
 
@@ -286,7 +358,7 @@ func (s *Sampler) run(kind samplerKind) (*samplerRun, error) {
 	}
 	o := s.options
 	o.Steps, o.Logits = kind.steps, kind.logits
-	if kind.wide {
+	if kind.whole {
 		o.Candidates = o.Stride()
 	}
 	m, err := graph.NewSampler(o)
@@ -304,7 +376,7 @@ func (s *Sampler) run(kind samplerKind) (*samplerRun, error) {
 	r := &samplerRun{runtime: s.runtime, tensors: map[string]*samplerTensor{}}
 	err = goError(C.dm_session_new(s.runtime, unsafe.Pointer(&data[0]), C.size_t(len(data)), rawSessionOptions(options), &r.session))
 	if err = errors.Join(err, options.Destroy()); err == nil {
-		err = r.prepare(m, !s.device.onCPU())
+		err = r.prepare(m)
 	}
 	if err != nil {
 		r.free()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	yort "github.com/yalue/onnxruntime_go"
+
 	"github.com/draftmill/draftmill/ort/graph"
 	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
@@ -16,6 +18,7 @@ import (
 type samplerRun struct {
 	runtime   *C.dm_runtime
 	session   unsafe.Pointer // OrtSession
+	options   *yort.RunOptions
 	binding   unsafe.Pointer // OrtIoBinding
 	handles   block          // dm_run_handles
 	views     views
@@ -52,7 +55,7 @@ func (t *samplerTensor) make(rt *C.dm_runtime, shape ...int) error {
 	return nil
 }
 
-func (r *samplerRun) prepare(m *onnxpb.ModelProto, synchronize bool) (err error) {
+func (r *samplerRun) prepare(m *onnxpb.ModelProto) (err error) {
 	g := m.Graph
 	if r.views, err = newViews(r.runtime, len(g.Input)+len(g.Output)); err != nil {
 		return err
@@ -69,10 +72,10 @@ func (r *samplerRun) prepare(m *onnxpb.ModelProto, synchronize bool) (err error)
 	if err = goError(C.dm_binding_new(r.runtime, r.session, &r.binding)); err != nil {
 		return err
 	}
-	*(*C.dm_run_handles)(r.handles.data) = C.dm_run_handles{session: r.session, binding: r.binding}
-	if synchronize {
-		(*C.dm_run_handles)(r.handles.data).synchronize = 1
+	if r.options, err = yort.NewRunOptions(); err != nil {
+		return err
 	}
+	*(*C.dm_run_handles)(r.handles.data) = C.dm_run_handles{session: r.session, options: rawRunOptions(r.options), binding: r.binding}
 	return nil
 }
 
@@ -157,25 +160,19 @@ func (r *samplerRun) rows(o graph.SamplerOptions, from *lent, rows []SamplerRow)
 			return err
 		}
 	}
-	for _, name := range []string{graph.SamplerTokens, graph.SamplerProbs, graph.SamplerMargin, graph.SamplerFlags} {
-		if err := r.out(name).make(r.runtime, n, 1); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
 // drafted sets the inputs that are the drafted tokens', and makes room for what
 // is said of them.
-func (r *samplerRun) drafted(o graph.SamplerOptions, drafted []Drafted, rows int) error {
+func (r *samplerRun) drafted(drafted []Drafted, rows int) error {
 	for i, d := range drafted {
-		if d.Token < 0 || int(d.Token) >= o.Vocab || d.Row < 0 || d.Row >= rows {
-			return fmt.Errorf("drafted token %d: id %d and row %d, of a vocabulary of %d and %d rows", i, d.Token, d.Row, o.Vocab, rows)
+		if d.Row < 0 || d.Row >= rows {
+			return fmt.Errorf("drafted token %d: row %d, of %d rows", i, d.Row, rows)
 		}
 	}
 	n := len(drafted)
 	for _, err := range []error{
-		fill(r, graph.DraftedTokens, n, 1, func(i int, to []int64) { to[0] = int64(drafted[i].Token) }),
 		fill(r, graph.DraftedRows, n, 1, func(i int, to []int64) { to[0] = int64(drafted[i].Row) }),
 		fill(r, graph.ResidualUniforms, n, 1, func(i int, to []float32) { to[0] = uniform(drafted[i].Uniform) }),
 	} {
@@ -185,57 +182,45 @@ func (r *samplerRun) drafted(o graph.SamplerOptions, drafted []Drafted, rows int
 	}
 	rowsIn := r.in(graph.DraftedRows)
 	setView(rowsIn.view, rowsIn.memory.data, rowsIn.elem, n)
-	for _, name := range verifyOutputs {
-		if t := r.out(name); t != nil {
-			if err := t.make(r.runtime, n, 1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return r.out(graph.VerifyNumbers).make(r.runtime, n, graph.VerifiedNumbers)
 }
 
-var verifyOutputs = []string{
-	graph.VerifyP, graph.VerifyQ, graph.VerifyOverlap, graph.VerifyBelow,
-	graph.VerifyScaled, graph.VerifyUnadjusted, graph.VerifyRecovered,
+// forward runs the graph.
+func (r *samplerRun) forward(d *device, wait bool) error {
+	return d.launch((*C.dm_run_handles)(r.handles.data), r.ins, r.outs, wait)
 }
 
-// forward runs the graph and reads what it says of the rows; wide is how many of
-// them are to be computed with more candidates.
-func (r *samplerRun) forward(rows int) (drawn []Drawn, wide int, err error) {
-	h := (*C.dm_run_handles)(r.handles.data)
-	if err := goError(C.dm_forward(r.runtime, h, &r.ins[0], C.size_t(len(r.ins)), &r.outs[0], C.size_t(len(r.outs)))); err != nil {
-		return nil, 0, err
-	}
-	tokens := view[int64](&r.out(graph.SamplerTokens).memory, 0, rows)
-	probs, margins, flags := r.numbers(graph.SamplerProbs, rows), r.numbers(graph.SamplerMargin, rows), r.numbers(graph.SamplerFlags, rows)
-	drawn = make([]Drawn, rows)
+// drawnOf reads what is said of n rows.
+func drawnOf(numbers *block, n int) []Drawn {
+	drawn := make([]Drawn, n)
 	for i := range drawn {
-		f := int(flags[i])
-		drawn[i] = Drawn{Token: int32(tokens[i]), Prob: float64(probs[i]), Margin: float64(margins[i]), NaN: f&graph.FlagNaN != 0, None: f&graph.FlagNone != 0}
-		if f == graph.FlagWide {
-			wide++
-		}
+		drawn[i] = drawnFrom(view[float32](numbers, 4*graph.DrawnNumbers*i, graph.DrawnNumbers))
 	}
-	return drawn, wide, nil
+	return drawn
 }
 
-// numbers are an output of one number each.
-func (r *samplerRun) numbers(name string, n int) []float32 {
-	return view[float32](&r.out(name).memory, 0, n)
+func drawnFrom(x []float32) Drawn {
+	f := int(x[graph.DrawnFlags])
+	return Drawn{
+		Token: int32(x[graph.DrawnToken]), Prob: float64(x[graph.DrawnProb]), Margin: float64(x[graph.DrawnMargin]),
+		NaN: f&graph.FlagNaN != 0, None: f&graph.FlagNone != 0, Wide: f == graph.FlagWide,
+	}
 }
 
-func (r *samplerRun) verified(n int) []Verified {
+// verified reads what is said of n drafted tokens.
+func (r *samplerRun) verified(n int, race bool) []Verified {
 	all := make([]Verified, n)
-	p, q, overlap := r.numbers(graph.VerifyP, n), r.numbers(graph.VerifyQ, n), r.numbers(graph.VerifyOverlap, n)
-	below, scaled, unadjusted := r.numbers(graph.VerifyBelow, n), r.numbers(graph.VerifyScaled, n), r.numbers(graph.VerifyUnadjusted, n)
+	said := &r.out(graph.VerifyNumbers).memory
 	for i := range all {
+		x := view[float32](said, 4*graph.VerifiedNumbers*i, graph.VerifiedNumbers)
 		all[i] = Verified{
-			P: float64(p[i]), Q: float64(q[i]), Overlap: min(float64(overlap[i]), 1), Below: float64(below[i]),
-			Scaled: float64(scaled[i]), Unadjusted: float64(unadjusted[i]), Recovered: -1,
+			Drafted: drawnFrom(x),
+			P:       float64(x[graph.VerifyP]), Q: float64(x[graph.VerifyQ]), Overlap: min(float64(x[graph.VerifyOverlap]), 1),
+			Below: float64(x[graph.VerifyBelow]), Scaled: float64(x[graph.VerifyScaled]), Unadjusted: float64(x[graph.VerifyUnadjusted]),
+			Recovered: -1,
 		}
-		if t := r.out(graph.VerifyRecovered); t != nil {
-			all[i].Recovered = int32(view[int64](&t.memory, 0, n)[i])
+		if !race {
+			all[i].Recovered = int32(x[graph.VerifyRecovered])
 		}
 	}
 	return all
@@ -251,6 +236,7 @@ func (r *samplerRun) free() {
 		C.dm_session_free(r.runtime, r.session)
 		r.session = nil
 	}
+	freeOptions(&r.options)
 	for _, t := range r.tensors {
 		t.memory.free()
 	}

@@ -209,7 +209,7 @@ char *dm_loop(const dm_runtime *rt, const dm_run_handles *h, size_t n) {
   run_fn run = (run_fn)rt->api[RUN_WITH_BINDING];
   for (size_t i = 0; i < n; i++) {
     status s = NULL;
-    if (h->synchronize) s = ((sync_fn)rt->api[SYNCHRONIZE_INPUTS])(h->binding);
+    if (h->synchronize == 1) s = ((sync_fn)rt->api[SYNCHRONIZE_INPUTS])(h->binding);
     if (s == NULL) s = run(h->session, h->options, h->binding);
     if (s == NULL && h->synchronize) s = ((sync_fn)rt->api[SYNCHRONIZE_OUTPUTS])(h->binding);
     if (s != NULL) return failure(rt->api, s);

@@ -27,7 +27,8 @@ typedef struct {
 // caller owns and keeps until nothing bound to it runs again. name is owned by
 // the caller too. memory describes where the data are, NULL for the CPU; on a
 // device they may be a handle that cannot be computed with. type is ONNX's
-// TensorProto.DataType.
+// TensorProto.DataType. here says of an input that the session reads it on the host,
+// where it runs on a device.
 typedef struct {
   const char *name;
   void *data;
@@ -36,15 +37,19 @@ typedef struct {
   int64_t shape[4];
   size_t rank;
   int32_t type;
+  int32_t here;
 } dm_view;
 
-// The session's objects that a run needs; options may be NULL. With synchronize
-// a run waits for the copies to and from a device that it begins and ends with.
+// The session's objects that a run needs; options may be NULL. With synchronize 1
+// a run waits for the copies to and from a device that it begins and ends with, with 2
+// for those that it ends with. quiet is the caller's: the options say that nothing is
+// waited for.
 typedef struct {
   void *session;
   void *options;
   void *binding;
   int synchronize;
+  int quiet;
 } dm_run_handles;
 
 // Loads the library (or finds it loaded) and fills rt. *version is the

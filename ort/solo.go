@@ -4,6 +4,7 @@ package ort
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	yort "github.com/yalue/onnxruntime_go"
@@ -27,6 +28,8 @@ type solo struct {
 	raw       block // logits of one run in the graph's type
 	logits    block // float32 [R, vocab] of the pass
 	keeper    keeper
+	composer  composer
+	drawn     []drawnTokens // that the spans of the pass under way may name
 
 	views                         views
 	inputs, output, past, present []C.dm_view
@@ -74,10 +77,8 @@ func newSolo(m *Model, options *yort.RunOptions) (_ *solo, err error) {
 	for i := range length {
 		ones[i], positions[i] = 1, int64(i)
 	}
-	run := s.run()
-	*run = C.dm_run_handles{session: m.session.session, options: rawRunOptions(options)}
+	*s.run() = C.dm_run_handles{session: m.session.session, options: rawRunOptions(options)}
 	if dev := m.session.device; !dev.onCPU() {
-		run.synchronize = 1
 		if s.mover, err = dev.newMover(len(l.Past)); err != nil {
 			return nil, err
 		}
@@ -98,6 +99,9 @@ func newSolo(m *Model, options *yort.RunOptions) (_ *solo, err error) {
 	}
 	if l.Mask {
 		s.mask = &s.inputs[len(inputs)-1]
+	}
+	if err = m.session.device.place(m.session.session, s.inputs); err != nil {
+		return nil, err
 	}
 	s.output = s.views.name([]string{"logits"}, l.Logits)
 	s.past = s.views.name(l.Past, l.Cache)
@@ -182,10 +186,18 @@ func (s *solo) feed(slot, past int, tokens []int32, m *memory, logits *block) er
 	for i, t := range tokens {
 		ids[i] = int64(t)
 	}
+	from := &s.ids
+	if hasDrawn(from, n) {
+		var err error
+		if from, err = s.composer.compose(s.model.session.device, from, n, s.drawn, nil); err != nil {
+			return fmt.Errorf("put %d tokens together: %w", n, err)
+		}
+	}
 	if err := growBlockOn(s.runtime, m, logits, n*s.model.Vocab()*l.Logits.Size()); err != nil {
 		return err
 	}
-	setView(&s.inputs[0], s.ids.data, 8, 1, n)
+	setView(&s.inputs[0], from.data, 8, 1, n)
+	s.inputs[0].memory = from.info()
 	if s.mask != nil {
 		setView(s.mask, s.ones.data, 8, 1, past+n)
 	}
@@ -200,7 +212,7 @@ func (s *solo) feed(slot, past int, tokens []int32, m *memory, logits *block) er
 	}
 	run := s.run()
 	run.binding = s.slots[slot].binding
-	if err := goError(C.dm_forward(s.runtime, run, &s.inputs[0], C.size_t(len(s.inputs)), &s.output[0], 1)); err != nil {
+	if err := s.model.session.device.launch(run, s.inputs, s.output, logits == &s.raw); err != nil {
 		return err
 	}
 	cache.fed()
@@ -239,6 +251,7 @@ func (s *solo) free() {
 		s.mover.free()
 	}
 	s.keeper.free(s.runtime)
+	s.composer.free()
 	for _, b := range []*block{&s.handles, &s.ids, &s.ones, &s.positions, &s.raw, &s.logits} {
 		b.free()
 	}

@@ -55,26 +55,37 @@ const (
 	EditPresence = "edit.presence" // float32 [R, E], subtracted after it
 
 	// Of a verification.
-	DraftedTokens    = "drafted"           // int64 [D, 1]
 	DraftedRows      = "drafted.rows"      // int64 [D], the row of logits that decides over each
 	ResidualUniforms = "residual.uniforms" // float32 [D, 1]; none with Race
 )
 
 // Names of a sampler's outputs.
 const (
-	SamplerTokens = "tokens"  // int64 [R, 1], drawn
-	SamplerProbs  = "probs"   // float32 [R, 1], of what was drawn
-	SamplerMargin = "margins" // float32 [R, 1]: at temperature zero the largest less the second largest logit; with Race log of the second smallest over the smallest; else 0
-	SamplerFlags  = "flags"   // float32 [R, 1], a sum of Flag constants
-	SamplerOut    = "weights" // float32 [R, Stride]; of a draw only
+	SamplerTokens  = "tokens"   // int64 [R, 1], drawn: input ids, whatever the flags say
+	SamplerNumbers = "numbers"  // float32 [R, DrawnNumbers]
+	SamplerOut     = "weights"  // float32 [R, Stride]; of a draw only
+	VerifyNumbers  = "verified" // float32 [D, VerifiedNumbers]; of a verification only
+)
 
-	VerifyP          = "p"          // float32 [D, 1], of the drafted token
-	VerifyQ          = "q"          // float32 [D, 1]
-	VerifyOverlap    = "overlap"    // float32 [D, 1], sum of min(p, q)
-	VerifyBelow      = "below"      // float32 [D, 1], q of the tokens of smaller ids
-	VerifyScaled     = "scaled"     // float32 [D, 1], sum of min(p, c q), c = p(x)/q(x); 0 where q(x) is 0
-	VerifyUnadjusted = "unadjusted" // float32 [D, 1], at temperature zero exp(logit - largest logit)
-	VerifyRecovered  = "recovered"  // int64 [D, 1], drawn from (q - p)+; none with Race
+// What is said of a row.
+const (
+	DrawnToken   = iota
+	DrawnProb    // of the token
+	DrawnMargin  // at temperature zero the largest less the second largest logit; with Race log of the second smallest over the smallest; else 0
+	DrawnFlags   // a sum of Flag constants
+	DrawnNumbers // how many they are
+)
+
+// What is said of a drafted token, behind what its draw said.
+const (
+	VerifyP          = DrawnNumbers + iota // of the drafted token
+	VerifyQ                                // the target's
+	VerifyOverlap                          // sum of min(p, q)
+	VerifyBelow                            // q of the tokens of smaller ids
+	VerifyScaled                           // sum of min(p, c q), c = p(x)/q(x); 0 where q(x) is 0
+	VerifyUnadjusted                       // at temperature zero exp(logit - largest logit)
+	VerifyRecovered                        // the token drawn from (q - p)+; void with Race
+	VerifiedNumbers                        // how many they are
 )
 
 // Flags of a row.
@@ -88,6 +99,9 @@ const (
 // drawn from: float32 [rows of the step, Stride]. Step after step they are the
 // rows of the D drafted tokens.
 func DraftWeights(step int) string { return fmt.Sprintf("weights.%d", step) }
+
+// DraftNumbers is the name of what their draw said: SamplerNumbers of the step.
+func DraftNumbers(step int) string { return fmt.Sprintf("numbers.%d", step) }
 
 // Stride is the length of a row of weights: the vocabulary, filled up with tokens
 // that are impossible to whole blocks.
@@ -169,8 +183,6 @@ func (s *sampler) build() {
 	if wide != "" {
 		flags = s.op("Add", flags, s.op("Mul", s.cast(wide, Float32), s.float(FlagWide)))
 	}
-	s.output(SamplerFlags, Float32, flags, -1, 1)
-
 	var token string
 	if o.Race {
 		s.input(SamplerNoise, Float32, -1, int64(o.Vocab))
@@ -182,10 +194,11 @@ func (s *sampler) build() {
 	if margin == "" {
 		margin = s.op("Mul", sum, s.float(0))
 	}
-	s.output(SamplerTokens, Int64, s.cast(token, Int64), -1, 1)
-	s.output(SamplerProbs, Float32, s.op("Div", s.at(weights, token), sum), -1, 1)
-	s.output(SamplerMargin, Float32, margin, -1, 1)
+	token = s.op("Min", token, s.float(float64(o.Vocab-1))) // more only in rows that are flagged
+	prob := s.op("Div", s.at(weights, token), sum)
+	s.output(SamplerNumbers, Float32, s.along("Concat", 1, token, prob, margin, flags), -1, DrawnNumbers)
 	if o.Steps == 0 {
+		s.output(SamplerTokens, Int64, s.cast(token, Int64), -1, 1)
 		s.output(SamplerOut, Float32, weights, -1, s.stride)
 		return
 	}
@@ -325,37 +338,35 @@ func (s *sampler) mark(ends string, n int64, u string) string {
 
 // verify compares the drafted tokens' laws with the target's.
 func (s *sampler) verify(logits, top, weights, sum string) {
-	var steps []string
+	var laws, draws []string
 	for i := range s.o.Steps {
 		s.input(DraftWeights(i), Float32, -1, s.stride)
-		steps = append(steps, DraftWeights(i))
+		s.input(DraftNumbers(i), Float32, -1, DrawnNumbers)
+		laws, draws = append(laws, DraftWeights(i)), append(draws, DraftNumbers(i))
 	}
-	s.input(DraftedTokens, Int64, -1, 1)
 	s.input(DraftedRows, Int64, -1)
-	draft := s.along("Concat", 0, steps...)
-	token := s.cast(DraftedTokens, Float32)
+	draft, drawn := s.along("Concat", 0, laws...), s.along("Concat", 0, draws...)
+	token := s.slice(drawn, DrawnToken, DrawnToken+1)
 	p := s.op("Div", draft, s.sum(draft))
 	row := func(x string) string { return s.along("Gather", 0, x, DraftedRows) }
 	target := row(weights)
 	q := s.op("Div", target, row(sum))
 	px, qx := s.at(p, token), s.at(q, token)
-	s.output(VerifyP, Float32, px, -1, 1)
-	s.output(VerifyQ, Float32, qx, -1, 1)
-	s.output(VerifyOverlap, Float32, s.sum(s.op("Min", p, q)), -1, 1)
-	s.output(VerifyBelow, Float32, s.sum(s.keep(s.op("Less", s.ids, token), q)), -1, 1)
+	overlap := s.sum(s.op("Min", p, q))
+	below := s.sum(s.keep(s.op("Less", s.ids, token), q))
 	unadjusted := s.op("Exp", s.op("Sub", s.at(row(logits), token), row(top)))
-	s.output(VerifyUnadjusted, Float32, unadjusted, -1, 1)
 	possible := s.op("Greater", qx, s.float(0))
 	ratio := s.op("Where", possible, s.op("Div", px, qx), s.float(0))
-	s.output(VerifyScaled, Float32, s.sum(s.op("Min", p, s.op("Mul", q, ratio))), -1, 1)
-	if s.o.Race {
-		return
+	scaled := s.sum(s.op("Min", p, s.op("Mul", q, ratio)))
+	recovered := token
+	if !s.o.Race {
+		s.input(ResidualUniforms, Float32, -1, 1)
+		residual := s.op("Max", s.op("Sub", q, p), s.float(0))
+		// Where nothing is left, rounding let a rejection through, and (q - p)+ tends to q.
+		residual = s.op("Where", s.op("Greater", s.sum(residual), s.float(0)), residual, target)
+		recovered = s.draw(residual, ResidualUniforms)
 	}
-	s.input(ResidualUniforms, Float32, -1, 1)
-	residual := s.op("Max", s.op("Sub", q, p), s.float(0))
-	// Where nothing is left, rounding let a rejection through, and (q - p)+ tends to q.
-	residual = s.op("Where", s.op("Greater", s.sum(residual), s.float(0)), residual, target)
-	s.output(VerifyRecovered, Int64, s.cast(s.draw(residual, ResidualUniforms), Int64), -1, 1)
+	s.output(VerifyNumbers, Float32, s.along("Concat", 1, drawn, px, qx, overlap, below, scaled, unadjusted, recovered), -1, VerifiedNumbers)
 }
 
 // sum adds rows up, in blocks: [R, 1].

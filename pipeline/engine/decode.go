@@ -13,18 +13,25 @@ import (
 func (e *Engine) loop(ctx context.Context) error {
 	e.choose()
 	drafting := e.now()
-	// Draft: x~_t ~ p(x | x_1 .. x_n, x~_1 .. x~_t-1) for t = 1 .. K.
-	if err := e.propose(ctx); err != nil {
-		return err
-	}
-	scoring := e.now()
-	// Score: q(x | x_1 .. x_n), .. , q(x | x_1 .. x_n, x~_1 .. x~_K), in parallel.
-	if err := e.scoreAll(ctx); err != nil {
-		return err
-	}
-	// Verify: accept a prefix of the draft, and one token of the target's.
-	if err := e.sampler.verify(e.batch); err != nil {
-		return fmt.Errorf("verify what %d sequences drafted: %w", len(e.batch), err)
+	scoring := drafting
+	for decided := false; !decided; {
+		// Draft: x~_t ~ p(x | x_1 .. x_n, x~_1 .. x~_t-1) for t = 1 .. K.
+		err := e.propose(ctx)
+		if err != nil {
+			return err
+		}
+		scoring = e.now()
+		// Score: q(x | x_1 .. x_n), .. , q(x | x_1 .. x_n, x~_1 .. x~_K), in parallel.
+		if err := e.scoreAll(ctx); err != nil {
+			return err
+		}
+		// Verify: accept a prefix of the draft, and one token of the target's.
+		if decided, err = e.sampler.verify(e.batch); err != nil {
+			return fmt.Errorf("verify what %d sequences drafted: %w", len(e.batch), err)
+		}
+		if !decided {
+			e.undo()
+		}
 	}
 	e.each(e.batch, sampling, (*lane).keep)
 
@@ -62,6 +69,23 @@ func (e *Engine) scoreAll(ctx context.Context) error {
 	return nil
 }
 
+// undo takes back what the loop has drafted. The prompts have been fed.
+func (e *Engine) undo() {
+	e.scoreChunks, e.draftChunks = e.scoreChunks[:0], e.draftChunks[:0]
+	for _, l := range e.waiting {
+		e.beside -= l.fed // which propose adds again
+	}
+	for _, l := range e.batch {
+		l.void()
+	}
+}
+
+// void takes back what the loop has drafted for the sequence.
+func (l *lane) void() {
+	l.tokens = l.tokens[:l.loop.Position]
+	l.rollback(len(l.tokens) - 1) // the last token is fed by the next loop
+}
+
 // keep keeps what the loop has decided up to where the completion ends, and undoes
 // the rest.
 func (l *lane) keep() error {
@@ -86,8 +110,7 @@ func (e *Engine) leave() error {
 	for i, l := range batch {
 		switch {
 		case l.err != nil:
-			l.tokens = l.tokens[:l.loop.Position] // what the loop drafted is void
-			l.rollback(len(l.tokens) - 1)
+			l.void()
 			l.sequence.Err = l.err
 			fallthrough
 		case l.end.reason != "":

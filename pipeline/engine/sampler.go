@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/draftmill/draftmill/pipeline/engine/remote"
@@ -15,8 +16,9 @@ type sampler interface {
 	// draft has each sequence that has not failed draw from what the draft step of
 	// this number has left.
 	draft(step int, lanes []*lane) error
-	// verify makes each sequence's outcome of what the target has scored.
-	verify(lanes []*lane) error
+	// verify makes each sequence's outcome of what the target has scored. It reports
+	// false where the loop is to be drafted again.
+	verify(lanes []*lane) (bool, error)
 	// try does what a pass's rows ask for, to measure it.
 	try(c *calibration, p *pass, draft bool) error
 }
@@ -30,7 +32,12 @@ func (e *Engine) sampleWith(pair Pair) error {
 	if err := e.settings.Remote(pair.Law != nil); err != nil {
 		return fmt.Errorf("draw where the models are: %w", err)
 	}
-	e.sampler = &afar{Engine: e, device: remote.New(pair.Remote, e.settings.Sampling, e.rule, pair.Target.Vocab())}
+	e.sampler = &afar{
+		Engine:   e,
+		waits:    e.settings.Sampling.Edits() || e.settings.Lookahead.Kind == spec.ConfidenceLookahead,
+		measures: e.settings.Lookahead.Kind == spec.AutoLookahead || e.settings.AutoLanes,
+		device:   remote.New(pair.Remote, e.settings.Sampling, e.rule, pair.Target.Vocab(), pair.EOS),
+	}
 	e.score.keep, e.draft.keep = pair.Remote.KeepTarget, pair.Remote.KeepDraft
 	return nil
 }
@@ -64,7 +71,7 @@ func (s local) draft(_ int, lanes []*lane) error {
 	return nil
 }
 
-func (s local) verify(lanes []*lane) error {
+func (s local) verify(lanes []*lane) (bool, error) {
 	s.each(lanes, sampling, (*lane).standardize)
 	s.each(lanes, sampling, func(l *lane) error {
 		n, k := l.loop.Position, len(l.loop.Drafted)
@@ -73,7 +80,7 @@ func (s local) verify(lanes []*lane) error {
 		}
 		return nil
 	})
-	return nil
+	return true, nil
 }
 
 // standardize makes the target's distributions of its logits.
@@ -99,11 +106,28 @@ func (s local) try(c *calibration, p *pass, _ bool) error {
 
 // afar draws where the models are, all sequences at a time. The rows of a pass are
 // those of the sequences that have not failed, in their order.
+//
+// A loop waits for the device once, for its verification: what the draft steps draw
+// is fed to the next passes there, and until then remote.Refs stand for it. Each step
+// is waited for where the host needs its tokens: penalties and bans look at them, a
+// lookahead by confidence at their probability. So it is when a token has to be drawn
+// from a whole row, as the nucleus is wide: such a loop is made again, step by step,
+// and the loops after it are made so until one has no such row. Where lookahead or
+// lanes are chosen by what passes take, the last step is waited for, too.
 type afar struct {
 	*Engine
-	device *remote.Device
-	places []remote.Place
-	loops  []remote.Loop
+	device    *remote.Device
+	waits     bool // for each step, always
+	measures  bool // what drafting takes
+	wide, met bool // the last loop had a wide row, and so has this one
+	places    []remote.Place
+	loops     []remote.Loop
+}
+
+// awaits reports whether a step of these sequences is waited for.
+func (s *afar) awaits(lanes []*lane) bool {
+	last := func(l *lane) bool { return l.err != nil || l.proposal.drafted()+1 == l.most() }
+	return s.waits || s.wide || s.measures && !slices.ContainsFunc(lanes, func(l *lane) bool { return !last(l) })
 }
 
 func (s *afar) draft(step int, lanes []*lane) error {
@@ -121,7 +145,7 @@ func (s *afar) draft(step int, lanes []*lane) error {
 		return nil
 	}
 	began := s.now()
-	if err := s.device.Draft(step, s.places); err != nil {
+	if err := s.device.Draft(step, s.places, s.awaits(lanes)); err != nil {
 		return err
 	}
 	s.share(lanes, began)
@@ -130,7 +154,9 @@ func (s *afar) draft(step int, lanes []*lane) error {
 		if l.err != nil {
 			continue
 		}
-		switch x := &s.places[at]; {
+		x := &s.places[at]
+		s.met = s.met || x.Wide
+		switch {
 		case x.Err == nil:
 			l.proposal.add(x.Token, x.Prob)
 		case !errors.Is(x.Err, spec.ErrNoMass): // else as in modelDrafter.draw
@@ -141,7 +167,7 @@ func (s *afar) draft(step int, lanes []*lane) error {
 	return nil
 }
 
-func (s *afar) verify(lanes []*lane) error {
+func (s *afar) verify(lanes []*lane) (bool, error) {
 	s.loops = s.loops[:0]
 	for _, l := range lanes {
 		if l.err == nil {
@@ -152,22 +178,38 @@ func (s *afar) verify(lanes []*lane) error {
 		}
 	}
 	if len(s.loops) == 0 {
-		return nil
+		return true, nil
 	}
 	began := s.now()
-	if err := s.device.Verify(s.loops); err != nil {
-		return err
+	ok, err := s.device.Verify(s.loops)
+	if err != nil {
+		return false, err
 	}
 	s.share(lanes, began)
+	s.wide, s.met = !ok || s.met, false
+	if !ok {
+		return false, nil
+	}
 	for at := 0; len(lanes) > 0; lanes = lanes[1:] {
 		if l := lanes[0]; l.err == nil {
-			if err := s.loops[at].Err; err != nil {
-				l.err = rowError{err}
+			x := &s.loops[at]
+			if at++; x.Err != nil {
+				l.err = rowError{x.Err}
 			}
-			at++
+			l.settle(x.Drafted)
 		}
 	}
-	return nil
+	return true, nil
+}
+
+// settle puts the tokens that were drafted in place of what stood for them.
+func (l *lane) settle(drafted []int32) {
+	n := l.loop.Position
+	l.loop.Drafted, l.loop.Scored = drafted, len(drafted)+1
+	l.tokens = append(l.tokens[:n], drafted...)
+	for _, c := range l.caches() {
+		copy(c.tokens[min(n, len(c.tokens)):], drafted)
+	}
 }
 
 func (s *afar) try(c *calibration, p *pass, draft bool) error {
@@ -179,7 +221,7 @@ func (s *afar) try(c *calibration, p *pass, draft bool) error {
 		}
 	}
 	if draft {
-		return s.device.Draft(0, s.places)
+		return s.device.Draft(0, s.places, true)
 	}
 	return s.device.Draw(s.places)
 }

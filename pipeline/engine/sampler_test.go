@@ -22,6 +22,9 @@ type exactRemote struct {
 	rule          spec.Rule
 	logits        []float32
 	steps         [][]*spec.Dist
+	drawn         [][]remote.Drawn // by step
+	wide          int              // a row of draws in so many is wide; 0: none
+	waits         int              // answers to the engine
 	fail          error
 }
 
@@ -32,12 +35,28 @@ func newExactRemote(target, draft Decoder, s spec.Sampling, rule spec.Rule) *exa
 }
 
 func (r *exactRemote) KeepTarget(ctx context.Context, spans []Span) (err error) {
-	r.logits, err = r.target.Forward(ctx, spans)
+	r.logits, err = r.target.Forward(ctx, r.known(spans))
 	return err
 }
 
+// known are spans with the tokens in place of what stands for them.
+func (r *exactRemote) known(spans []Span) []Span {
+	drawn := slices.Concat(r.drawn...)
+	all := slices.Clone(spans)
+	for i := range all {
+		s := &all[i]
+		s.Tokens = slices.Clone(s.Tokens)
+		for j, x := range s.Tokens {
+			if x < 0 {
+				s.Tokens[j] = drawn[remote.Ref(int(x))].Token
+			}
+		}
+	}
+	return all
+}
+
 func (r *exactRemote) KeepDraft(ctx context.Context, spans []Span) (err error) {
-	r.logits, err = r.draft.Forward(ctx, spans)
+	r.logits, err = r.draft.Forward(ctx, r.known(spans))
 	return err
 }
 
@@ -86,49 +105,79 @@ func (r *exactRemote) laws(rows []remote.Row) (laws []*spec.Dist, drawn []remote
 	return laws, drawn, errors.Join(err, r.fail)
 }
 
-func (r *exactRemote) Draft(step int, rows []remote.Row) ([]remote.Drawn, error) {
+func (r *exactRemote) Draft(step int, rows []remote.Row, wait bool) ([]remote.Drawn, error) {
 	laws, drawn, err := r.laws(rows)
-	r.steps = append(r.steps[:step], laws)
-	return drawn, err
+	r.steps, r.drawn = append(r.steps[:step], laws), append(r.drawn[:step], drawn)
+	for i := range drawn {
+		drawn[i].Wide = r.isWide(rows[i].Uniform)
+	}
+	if !wait {
+		for i, x := range drawn {
+			if x.Wide || x.NaN || x.None {
+				drawn[i].Token = int32(i % r.target.Vocab()) // anything
+			}
+		}
+		return nil, err
+	}
+	r.waits++
+	answer := slices.Clone(drawn)
+	for i := range drawn {
+		drawn[i].Wide = false // it was drawn again
+	}
+	return answer, err
+}
+
+// isWide says which rows have a nucleus that is not found at first, by their coin.
+func (r *exactRemote) isWide(u float64) bool {
+	return r.wide > 0 && int(u*(1<<20))%r.wide == 0
 }
 
 func (r *exactRemote) Draw(rows []remote.Row) ([]remote.Drawn, error) {
+	r.waits++
 	_, drawn, err := r.laws(rows)
 	return drawn, err
 }
 
-func (r *exactRemote) Verify(rows []remote.Row, drafted []remote.Drafted) ([]remote.Drawn, []remote.Verified, error) {
+func (r *exactRemote) Verify(rows []remote.Row, drafted []remote.Drafted, whole bool) ([]remote.Drawn, []remote.Verified, error) {
+	r.waits++
 	laws, drawn, err := r.laws(rows)
 	if err != nil {
 		return nil, nil, err
 	}
-	all := slices.Concat(r.steps...)
+	all, tokens := slices.Concat(r.steps...), slices.Concat(r.drawn...)
 	if len(all) != len(drafted) {
 		return nil, nil, fmt.Errorf("%d tokens were drafted, the steps drew %d", len(drafted), len(all))
 	}
+	for i := range drawn {
+		if drawn[i].Wide = !whole && r.isWide(rows[i].Uniform); drawn[i].Wide {
+			drawn[i].Token, drawn[i].Prob = 0, 0
+		}
+	}
 	verified := make([]remote.Verified, len(drafted))
 	for i, x := range drafted {
-		p, q := all[i], laws[x.Row]
-		if p.W == nil || p.W[x.Token] <= 0 || drawn[x.Row].NaN || drawn[x.Row].None {
+		p, q, token := all[i], laws[x.Row], tokens[i].Token
+		verified[i].Drafted = tokens[i]
+		if p.W == nil || p.W[token] <= 0 || drawn[x.Row].NaN || drawn[x.Row].None {
 			continue // of a sequence that has ended; nobody looks at it
 		}
-		verified[i] = remote.Verified{P: p.Prob(x.Token), Q: q.Prob(x.Token), Overlap: spec.Overlap(p, q), Recovered: spec.Residual(p, q, x.Uniform)}
+		v := remote.Verified{Drafted: tokens[i], P: p.Prob(token), Q: q.Prob(token), Overlap: spec.Overlap(p, q), Recovered: spec.Residual(p, q, x.Uniform)}
 		if r.sampling.Greedy() {
-			verified[i].Unadjusted = q.Unadjusted(x.Token)
+			v.Unadjusted = q.Unadjusted(token)
 		}
+		verified[i] = v
 	}
 	return drawn, verified, nil
 }
 
 // TestSamplerElsewhere: an engine that draws where its models are decodes what one
 // does that draws here, loop by loop, with lanes of different lookaheads, ends inside
-// of drafts, drafts that have nothing to propose, sequences that fail, and too few
-// blocks.
+// of drafts, drafts that have nothing to propose, sequences that fail, too few blocks,
+// and rows that have to be drawn from again.
 func TestSamplerElsewhere(t *testing.T) {
 	tokenizer, eos := enginetest.Letters(t, "abcdefg")
 	vocab := int(eos) + 1
-	failed, silent, putBacks := 0, 0, 0
-	for n := range 60 {
+	failed, silent, putBacks, ends := 0, 0, 0, 0
+	for n := range 90 {
 		r := rand.New(rand.NewPCG(uint64(n), 3))
 		s := spec.Sampling{Temperature: []float64{0, 0.7, 1}[n%3]}
 		if r.IntN(2) == 0 {
@@ -145,7 +194,7 @@ func TestSamplerElsewhere(t *testing.T) {
 		if s.Temperature > 0 && r.IntN(3) == 0 {
 			settings.Lookahead = spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.3}
 		}
-		few := r.IntN(2) == 0
+		few, wide := r.IntN(2) == 0, []int{0, 3, 20}[r.IntN(3)]
 		q, p := enginetest.Hashed(vocab, uint64(n)), enginetest.Hashed(vocab, uint64(n+n%2))
 		trimmed := func(prefix []int32) []float32 {
 			logits := slices.Clone(p(prefix))
@@ -170,7 +219,9 @@ func TestSamplerElsewhere(t *testing.T) {
 			}
 			pair := Pair{Target: target, Draft: draft, Tokenizer: tokenizer, EOS: []int32{eos}}
 			if there {
-				pair.Remote = newExactRemote(target, draft, s, rule)
+				remote := newExactRemote(target, draft, s, rule)
+				remote.wide = wide
+				pair.Remote = remote
 			}
 			e, err := New(t.Context(), pair, settings)
 			if err != nil {
@@ -186,7 +237,7 @@ func TestSamplerElsewhere(t *testing.T) {
 						Loop: func(l *Loop) error {
 							kept := *l.Outcome
 							kept.P, kept.Q, kept.Coins, kept.Margins, kept.Overlap = slices.Clone(l.P), slices.Clone(l.Q), slices.Clone(l.Coins), slices.Clone(l.Margins), slices.Clone(l.Overlap)
-							out.loops = append(out.loops, Loop{Position: l.Position, K: l.K, Drafted: slices.Clone(l.Drafted), Emitted: l.Emitted, Outcome: &kept})
+							out.loops = append(out.loops, Loop{Position: l.Position, K: l.K, Lanes: l.Lanes, Drafted: slices.Clone(l.Drafted), Emitted: l.Emitted, Scored: l.Scored, Outcome: &kept})
 							return nil
 						},
 						Done: func(s *Sequence) error {
@@ -222,7 +273,10 @@ func TestSamplerElsewhere(t *testing.T) {
 				if len(a.Drafted) == 0 && a.K > 0 {
 					silent++
 				}
-				same := a.Position == b.Position && a.K == b.K && a.Emitted == b.Emitted && a.Accepted == b.Accepted && a.Token == b.Token && a.Kind == b.Kind &&
+				if i := slices.Index(a.Drafted, eos); i >= 0 && i+1 < a.K {
+					ends++
+				}
+				same := a.Position == b.Position && a.K == b.K && a.Lanes == b.Lanes && a.Emitted == b.Emitted && a.Scored == b.Scored && a.Accepted == b.Accepted && a.Token == b.Token && a.Kind == b.Kind &&
 					slices.Equal(a.Drafted, b.Drafted) && slices.Equal(a.P, b.P) && slices.Equal(a.Q, b.Q) && slices.Equal(a.Coins, b.Coins) && slices.Equal(a.Margins, b.Margins)
 				if !same {
 					t.Errorf("case %d, sequence %d, loop %d:\n got %+v %+v\nwant %+v %+v", n, i, j, b, b.Outcome, a, a.Outcome)
@@ -230,8 +284,74 @@ func TestSamplerElsewhere(t *testing.T) {
 			}
 		}
 	}
-	if failed == 0 || silent == 0 || putBacks == 0 {
-		t.Errorf("%d sequences failed, %d loops had nothing to draft, %d sequences were put back", failed, silent, putBacks)
+	if failed == 0 || silent == 0 || putBacks == 0 || ends == 0 {
+		t.Errorf("%d sequences failed, %d loops had nothing to draft, %d ended inside of a draft, %d sequences were put back", failed, silent, ends, putBacks)
+	}
+}
+
+// TestSamplerWaits counts how often the engine waits for a device in a loop of three
+// sequences: once where it knows the lookahead, and once more for each step where it
+// has to see what was drafted.
+func TestSamplerWaits(t *testing.T) {
+	tokenizer, eos := enginetest.Letters(t, "abcdefg")
+	vocab := int(eos) + 1
+	const k = 4
+	for _, c := range []struct {
+		name      string
+		sampling  spec.Sampling
+		lookahead spec.Lookahead
+		k, wide   int
+		want      int // a loop
+	}{
+		{"greedy", spec.Sampling{}, spec.Lookahead{}, k, 0, 1},
+		{"sampling", spec.Sampling{Temperature: 0.8, TopP: 0.9, TopK: 5, MinP: 0.01}, spec.Lookahead{}, k, 0, 1},
+		{"nothing drafted", spec.Sampling{Temperature: 1}, spec.Lookahead{}, 0, 0, 1},
+		{"penalties", spec.Sampling{Temperature: 1, PresencePenalty: 0.1}, spec.Lookahead{}, k, 0, k + 1},
+		{"bans", spec.Sampling{Temperature: 1, ForbiddenTokens: []int32{1}}, spec.Lookahead{}, k, 0, k + 1},
+		{"auto", spec.Sampling{Temperature: 1}, spec.Lookahead{Kind: spec.AutoLookahead}, k, 0, 2},
+		{"confidence", spec.Sampling{Temperature: 1}, spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 1e-9}, k, 0, k + 1},
+		// Every row is wide: what was drafted at first is drafted again, and verified twice.
+		{"wide", spec.Sampling{Temperature: 1, TopP: 0.9}, spec.Lookahead{}, k, 1, k + 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			target, draft := enginetest.New(t, vocab, enginetest.Hashed(vocab, 1)), enginetest.New(t, vocab, enginetest.Hashed(vocab, 2))
+			r := newExactRemote(target, draft, c.sampling, spec.Rejection)
+			r.wide = c.wide
+			e, err := New(t.Context(), Pair{Target: target, Draft: draft, Remote: r, Tokenizer: tokenizer}, Settings{K: c.k, Lanes: 3, Sampling: c.sampling, Lookahead: c.lookahead})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			loops := 0
+			for i := range 3 {
+				err := e.Admit(Request{Prompt: []int32{int32(i), 1}, Coins: spec.Coins{Row: uint64(i)}, Limit: 200, Loop: func(l *Loop) error { loops++; return nil }})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 12 {
+				before, waits, drafts := loops, r.waits, draft.Passes
+				if err := e.Step(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if loops == before { // prompts
+					continue
+				}
+				want := c.want
+				if c.lookahead.Kind == spec.AutoLookahead && draft.Passes == drafts {
+					want-- // it drafts nothing
+				}
+				if c.wide > 0 && before == 0 {
+					want++ // and the try that was made again
+				}
+				if got := r.waits - waits; got != want {
+					t.Errorf("loop %d: %d waits, want %d", loops/3, got, want)
+				}
+			}
+			if loops < 20 {
+				t.Errorf("%d loops", loops)
+			}
+		})
 	}
 }
 

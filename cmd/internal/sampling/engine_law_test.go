@@ -117,10 +117,21 @@ type lawRemote struct {
 	*host
 	target, draft engine.Decoder
 	coins         *spectest.Coins
+	drawn         [][]int32 // by step
 }
 
 func (r *lawRemote) keep(ctx context.Context, d engine.Decoder, spans []engine.Span) (err error) {
-	r.logits, err = d.Forward(ctx, spans)
+	known := slices.Clone(spans)
+	for i := range known {
+		s := &known[i]
+		s.Tokens = slices.Clone(s.Tokens)
+		for j, x := range s.Tokens {
+			if x < 0 {
+				s.Tokens[j] = slices.Concat(r.drawn...)[remote.Ref(int(x))]
+			}
+		}
+	}
+	r.logits, err = d.Forward(ctx, known)
 	return err
 }
 
@@ -140,10 +151,16 @@ func (r *lawRemote) coin(u float64) float64 {
 	return r.coins.Uniform(spec.BonusCoin, int(u*lateScale))
 }
 
-func (r *lawRemote) Draft(step int, rows []remote.Row) ([]remote.Drawn, error) {
-	drawn, err := r.host.Draft(step, rows)
+// Draft looks at what is drawn, whether or not it tells.
+func (r *lawRemote) Draft(step int, rows []remote.Row, wait bool) ([]remote.Drawn, error) {
+	drawn, err := r.host.Draft(step, rows, true)
+	r.drawn = append(r.drawn[:step], nil)
 	for _, d := range drawn {
 		r.coins.Note("drafted", d.Token)
+		r.drawn[step] = append(r.drawn[step], d.Token)
+	}
+	if !wait {
+		drawn = nil
 	}
 	return drawn, err
 }
@@ -160,7 +177,7 @@ func (r *lawRemote) Draw(rows []remote.Row) ([]remote.Drawn, error) {
 }
 
 // Verify verifies once for the numbers, and again with the one coin that matters.
-func (r *lawRemote) Verify(rows []remote.Row, drafted []remote.Drafted) ([]remote.Drawn, []remote.Verified, error) {
+func (r *lawRemote) Verify(rows []remote.Row, drafted []remote.Drafted, whole bool) ([]remote.Drawn, []remote.Verified, error) {
 	bonus, residual := make([]float64, len(rows)), make([]float64, len(drafted))
 	for i := range rows {
 		bonus[i], rows[i].Uniform = rows[i].Uniform, 0.5
@@ -168,7 +185,7 @@ func (r *lawRemote) Verify(rows []remote.Row, drafted []remote.Drafted) ([]remot
 	for i := range drafted {
 		residual[i], drafted[i].Uniform = drafted[i].Uniform, 0.5
 	}
-	_, verified, err := r.host.Verify(rows, drafted)
+	_, verified, err := r.host.Verify(rows, drafted, whole)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -185,7 +202,7 @@ func (r *lawRemote) Verify(rows []remote.Row, drafted []remote.Drafted) ([]remot
 	if at == len(drafted) {
 		rows[at].Uniform = r.coin(bonus[at])
 	}
-	drawn, verified, err := r.host.Verify(rows, drafted)
+	drawn, verified, err := r.host.Verify(rows, drafted, whole)
 	if err == nil {
 		if at == len(drafted) {
 			r.coins.Note(drawn[at].Token)

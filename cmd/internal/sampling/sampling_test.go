@@ -36,6 +36,7 @@ type device struct {
 	*remote.Device
 	host *host
 	rule spec.Rule
+	wait bool // for what steps draw
 }
 
 // host is its sampler: the rows are the host's, and not a model's.
@@ -45,8 +46,8 @@ type host struct {
 	weights [][]float32
 }
 
-func (h *host) Draft(step int, rows []remote.Row) ([]remote.Drawn, error) {
-	return h.Sampler.Draw(h.logits, rows, step)
+func (h *host) Draft(step int, rows []remote.Row, wait bool) ([]remote.Drawn, error) {
+	return h.Sampler.Draw(h.logits, rows, step, wait)
 }
 
 func (h *host) Draw(rows []remote.Row) (drawn []remote.Drawn, err error) {
@@ -54,8 +55,8 @@ func (h *host) Draw(rows []remote.Row) (drawn []remote.Drawn, err error) {
 	return drawn, err
 }
 
-func (h *host) Verify(rows []remote.Row, drafted []remote.Drafted) ([]remote.Drawn, []remote.Verified, error) {
-	return h.Sampler.Verify(h.logits, rows, drafted)
+func (h *host) Verify(rows []remote.Row, drafted []remote.Drafted, whole bool) ([]remote.Drawn, []remote.Verified, error) {
+	return h.Sampler.Verify(h.logits, rows, drafted, whole)
 }
 
 func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, candidates int) *device {
@@ -77,7 +78,7 @@ func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, c
 		}
 	})
 	h := &host{Sampler: sampler}
-	return &device{remote.New(h, s, r, vocab), h, r}
+	return &device{remote.New(h, s, r, vocab, nil), h, r, true}
 }
 
 // Row is a place, and the logits there.
@@ -91,7 +92,7 @@ type Row struct {
 
 // Draft and Draw answer with one error for all rows.
 func (d *device) Draft(step int, rows []Row) ([]remote.Place, error) {
-	return d.draw(rows, func(places []remote.Place) error { return d.Device.Draft(step, places) })
+	return d.draw(rows, func(places []remote.Place) error { return d.Device.Draft(step, places, d.wait) })
 }
 
 func (d *device) Draw(rows []Row) ([]remote.Place, error) { return d.draw(rows, d.Device.Draw) }
@@ -138,14 +139,21 @@ func (d *device) Verify(loops []Loop) error {
 		}
 		all[i] = l
 	}
-	err := d.Device.Verify(all)
+	ok, err := d.Device.Verify(all)
+	if err == nil && !ok {
+		err = errAgain
+	}
 	for i := range all {
+		loops[i].Drafted = all[i].Drafted
 		if err == nil {
 			err = all[i].Err
 		}
 	}
 	return err
 }
+
+// errAgain says that a loop is to be drafted again.
+var errAgain = errors.New("a token has to be drawn from a whole row")
 
 // randomRow draws logits of the shapes that models have, with ties and with
 // impossible tokens.

@@ -11,11 +11,17 @@
 // Under the rule coupled the noise of a whole vocabulary goes to the device for
 // each row: the operators of a device have no exact integer arithmetic to make it
 // there. Penalties and bans see drafted tokens only where the host has them.
+//
+// A draft step need not be waited for. Then a [Ref] stands for each token that it has
+// drawn, in the sequences and in the spans of passes, until the verification says
+// which it is.
 package remote
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/draftmill/draftmill/spec"
 )
@@ -35,32 +41,40 @@ type Drawn = struct {
 	Prob      float64
 	Margin    float64 // at temperature zero, and under coupled, see spec.Outcome; else 0
 	NaN, None bool    // a logit is NaN or +Inf, no token is possible; then the rest is void
+	// Wide says that the nucleus has more tokens than a row is sorted by. Draft and
+	// Draw have drawn again from the whole row; to Verify the rest is void then.
+	Wide bool
 }
 
 // Drafted is a token that a step drew, in the order of the steps' rows.
 type Drafted = struct {
-	Token   int32
 	Row     int     // of the target's, which decides over it
 	Uniform float64 // for the token in its place
 }
 
-// Verified are the numbers that decide over a drafted token, see spec.Scored.
+// Verified is a drafted token, and the numbers that decide over it, see spec.Scored.
 type Verified = struct {
+	Drafted                                  Drawn
 	P, Q, Overlap, Below, Scaled, Unadjusted float64
 	Recovered                                int32
 }
 
+// Ref stands in spans for the i-th token that the steps since step 0 have drawn, in
+// the order of their rows.
+func Ref(i int) int32 { return -1 - int32(i) }
+
 // Sampler is the device's part, made for the settings that the Device has. The rows
 // are those of the model's last pass, of which each is drawn from once.
 type Sampler interface {
-	// Draft draws from the draft model's rows, as step 0, 1, .. of a loop. The laws
-	// stay on the device until the next draft of that step.
-	Draft(step int, rows []Row) ([]Drawn, error)
+	// Draft draws from the draft model's rows, as step 0, 1, .. of a loop. Tokens and
+	// laws stay on the device until the next draft of that step. It answers what was
+	// drawn where it is to wait for that.
+	Draft(step int, rows []Row, wait bool) ([]Drawn, error)
 	// Draw draws from the target's rows.
 	Draw(rows []Row) ([]Drawn, error)
 	// Verify draws from the target's rows, too, and compares the laws of all steps
-	// since step 0 with them.
-	Verify(rows []Row, drafted []Drafted) ([]Drawn, []Verified, error)
+	// since step 0 with them. Rows may be Wide unless it is done for whole rows.
+	Verify(rows []Row, drafted []Drafted, whole bool) ([]Drawn, []Verified, error)
 }
 
 // Device draws and decides. One goroutine uses it at a time.
@@ -69,16 +83,19 @@ type Device struct {
 	sampling spec.Sampling
 	rule     spec.Rule
 	vocab    int
+	ends     []int32
 
 	rows    []Row
 	steps   []int // rows of each step of the loop under way
 	drafted []Drafted
 	scored  []spec.Scored
+	refs    []Drawn
 }
 
-// New makes a Device. The rule is as it applies to the sampling, see [spec.Rule.For].
-func New(sampler Sampler, s spec.Sampling, rule spec.Rule, vocab int) *Device {
-	return &Device{sampler: sampler, sampling: s, rule: rule, vocab: vocab}
+// New makes a Device. The rule is as it applies to the sampling, see [spec.Rule.For];
+// ends are the tokens behind which nothing is drafted.
+func New(sampler Sampler, s spec.Sampling, rule spec.Rule, vocab int, ends []int32) *Device {
+	return &Device{sampler: sampler, sampling: s, rule: rule, vocab: vocab, ends: ends}
 }
 
 // Place is where a token is to be drawn.
@@ -92,14 +109,30 @@ type Place struct {
 	// sequence of an error is affected by it.
 	Token int32
 	Prob  float64
+	Wide  bool // see Drawn
 	Err   error
 }
 
 // Draft draws x~ at each place, from the row of the same number of the draft
-// model's last pass, as the draft step of this number, from 0 on.
-func (d *Device) Draft(step int, places []Place) error {
+// model's last pass, as the draft step of this number, from 0 on. Where it is not to
+// wait for them, the tokens are Refs, whose probability it does not say.
+func (d *Device) Draft(step int, places []Place, wait bool) error {
+	first := 0
+	for _, n := range d.steps[:step] {
+		first += n
+	}
 	d.steps = append(d.steps[:step], len(places))
-	return d.draw(spec.DraftCoin, places, func() ([]Drawn, error) { return d.sampler.Draft(step, d.rows) })
+	return d.draw(spec.DraftCoin, places, func() ([]Drawn, error) {
+		drawn, err := d.sampler.Draft(step, d.rows, wait)
+		if !wait {
+			drawn = d.refs[:0]
+			for i := range places {
+				drawn = append(drawn, Drawn{Token: Ref(first + i), Prob: 1})
+			}
+			d.refs = drawn
+		}
+		return drawn, err
+	})
 }
 
 // Draw draws at each place as autoregressive sampling does.
@@ -120,7 +153,8 @@ func (d *Device) draw(purpose spec.Purpose, places []Place, draw func() ([]Drawn
 	for i := range places {
 		p := &places[i]
 		if p.Err == nil {
-			p.Token, p.Prob, p.Err = drawn[i].Token, drawn[i].Prob, flagged(&drawn[i])
+			x := &drawn[i]
+			p.Token, p.Prob, p.Wide, p.Err = x.Token, x.Prob, x.Wide, flagged(x)
 		}
 	}
 	return nil
@@ -178,16 +212,46 @@ type Loop struct {
 	Coins spec.Uniforms
 	Start int // absolute position of the first drafted token
 
-	Out *spec.Outcome // the answer
-	Err error         // of this sequence alone
+	// The answer. Verify puts the tokens into Drafted that Refs stand for, and cuts it
+	// where the draft had nothing to propose, and behind an end.
+	Out *spec.Outcome
+	Err error // of this sequence alone
+
+	asked int // tokens that were drafted
 }
 
 // Verify does for some sequences what spec.Verify does for one: the rows of the
-// target's last pass are K+1 of each, in their order.
-func (d *Device) Verify(loops []Loop) error {
+// target's last pass are K+1 of each, in their order. It reports false, and answers
+// nothing, where a token has to be drawn again from a whole row: then the loop is to be
+// drafted again, with every step waited for, which comes to what it would have come to.
+func (d *Device) Verify(loops []Loop) (ok bool, err error) {
+	first := d.ask(loops)
+	whole := false
+	for {
+		drawn, verified, err := d.numbers(whole)
+		if err != nil {
+			return false, err
+		}
+		for i := range loops {
+			if !d.settle(&loops[i], first, verified) {
+				return false, nil
+			}
+		}
+		if !whole && wide(loops, drawn) {
+			whole = true
+			continue
+		}
+		d.decide(loops, first, drawn, verified)
+		return true, nil
+	}
+}
+
+// ask puts the rows of a verification together. It answers where in drafted each
+// step begins.
+func (d *Device) ask(loops []Loop) (first []int) {
 	d.rows, d.drafted = d.rows[:0], d.drafted[:0]
 	steps := d.longest(loops)
-	first := make([]int, len(d.steps[:steps])) // in drafted, of each step
+	first = make([]int, steps)
 	for t, n := range d.steps[:steps] {
 		first[t] = len(d.drafted)
 		for range n {
@@ -196,12 +260,12 @@ func (d *Device) Verify(loops []Loop) error {
 	}
 	for i := range loops {
 		l := &loops[i]
-		k := len(l.Drafted)
-		before := len(l.Tokens) - k
-		for t := range k + 1 {
-			if t < k {
+		l.asked = len(l.Drafted)
+		before := len(l.Tokens) - l.asked
+		for t := range l.asked + 1 {
+			if t < l.asked {
 				x := &d.drafted[first[t]+l.Rows[t]]
-				*x = Drafted{Token: l.Drafted[t], Row: len(d.rows)}
+				*x = Drafted{Row: len(d.rows)}
 				if !d.rule.Invariant() {
 					x.Uniform = l.Coins.Uniform(spec.ResidualCoin, l.Start+t)
 				}
@@ -211,12 +275,7 @@ func (d *Device) Verify(loops []Loop) error {
 			}
 		}
 	}
-	drawn, verified, err := d.numbers()
-	if err != nil {
-		return err
-	}
-	d.decide(loops, first, drawn, verified)
-	return nil
+	return first
 }
 
 // longest is how many steps there were. Where the last ones drew nothing that is
@@ -230,12 +289,50 @@ func (d *Device) longest(loops []Loop) int {
 	return 0
 }
 
-func (d *Device) numbers() ([]Drawn, []Verified, error) {
+func (d *Device) numbers(whole bool) ([]Drawn, []Verified, error) {
 	if len(d.drafted) == 0 {
 		drawn, err := d.sampler.Draw(d.rows)
 		return drawn, nil, err
 	}
-	return d.sampler.Verify(d.rows, d.drafted)
+	return d.sampler.Verify(d.rows, d.drafted, whole)
+}
+
+// settle makes the drafted tokens of a loop what the steps have drawn, up to where a
+// host that had seen each of them would have stopped. It reports false where one of
+// them has to be drawn again.
+func (d *Device) settle(l *Loop, first []int, verified []Verified) bool {
+	for t := range l.Drafted {
+		x := &verified[first[t]+l.Rows[t]].Drafted
+		err := flagged(x)
+		switch {
+		case err == nil && x.Wide:
+			return false
+		case err != nil:
+			if !errors.Is(err, spec.ErrNoMass) && l.Err == nil {
+				l.Err = err
+			}
+			l.Drafted = l.Drafted[:t]
+			return true
+		}
+		if l.Drafted[t] = x.Token; slices.Contains(d.ends, x.Token) {
+			l.Drafted = l.Drafted[:t+1]
+			return true
+		}
+	}
+	return true
+}
+
+// wide reports whether a row that counts was drawn from in part.
+func wide(loops []Loop, drawn []Drawn) bool {
+	row := 0
+	for i := range loops {
+		l := &loops[i]
+		if l.Err == nil && slices.ContainsFunc(drawn[row:row+len(l.Drafted)+1], func(x Drawn) bool { return x.Wide }) {
+			return true
+		}
+		row += l.asked + 1
+	}
+	return false
 }
 
 // decide makes the outcomes.
@@ -257,15 +354,15 @@ func (d *Device) decide(loops []Loop, first []int, drawn []Drawn, verified []Ver
 				Recovered: v.Recovered, Drawn: drawn[row+t].Token, Margin: margin(row + t),
 			})
 		}
-		last := row + len(l.Drafted)
-		for ; row <= last && l.Err == nil; row++ {
-			if err := flagged(&drawn[row]); err != nil {
-				l.Err = fmt.Errorf("score token %d: %w", l.Start+len(l.Drafted)-last+row, err)
+		k := len(l.Drafted)
+		for t := 0; t <= k && l.Err == nil; t++ {
+			if err := flagged(&drawn[row+t]); err != nil {
+				l.Err = fmt.Errorf("score token %d: %w", l.Start+t, err)
 			}
 		}
-		row = last + 1
 		if l.Err == nil {
-			l.Err = spec.Decide(d.rule, l.Drafted, d.scored, drawn[last].Token, margin(last), l.Coins, l.Start, l.Out)
+			l.Err = spec.Decide(d.rule, l.Drafted, d.scored, drawn[row+k].Token, margin(row+k), l.Coins, l.Start, l.Out)
 		}
+		row += l.asked + 1
 	}
 }
