@@ -19,15 +19,12 @@ import (
 )
 
 const (
-	defaultAckWait = 60 * time.Second
-	dialTimeout    = 5 * time.Second
-	reconnectWait  = 250 * time.Millisecond
-	dialWait       = time.Second      // between two tries to reach a server for the first time
-	requestTimeout = 5 * time.Second  // one question to the server
-	confirmTimeout = 2 * time.Second  // an acknowledgement, before looking why it is not confirmed
-	uploadTimeout  = 2 * time.Minute  // one try to store a large payload
-	sayAgain       = 30 * time.Second // between two warnings about the same wait
-	settleTimeout  = 30 * time.Second // one acknowledgement, all its retries together
+	defaultAckWait  = 60 * time.Second
+	dialTimeout     = 5 * time.Second
+	reconnectWait   = 250 * time.Millisecond
+	dialWait        = time.Second      // between two tries to reach a server for the first time
+	giveBackTimeout = 5 * time.Second  // what is said once about a shard, by who stops perhaps
+	settleTimeout   = 30 * time.Second // one acknowledgement, all its retries together
 )
 
 // ErrClosed says that the queue or the source was closed by this process.
@@ -77,8 +74,9 @@ type Queue struct {
 	maxPayload int
 	replicas   int
 	maxBytes   int64
-	worker     bool   // makes nothing on the server
-	server     string // the addresses that were given, without secrets
+	answer     time.Duration // answerTimeout; shorter where a test loses many
+	worker     bool          // makes nothing on the server
+	server     string        // the addresses that were given, without secrets
 	log        *slog.Logger
 
 	life     context.Context // ends with Close
@@ -116,7 +114,7 @@ func Connect(ctx context.Context, url string, o Options) (*Queue, error) {
 
 func connect(ctx context.Context, address string, o Options, more ...nats.Option) (*Queue, error) {
 	q := &Queue{
-		ackWait: o.AckWait, turn: o.Turn, maxDeliver: maxDeliveries, maxPayload: maxPayload, replicas: o.Replicas, maxBytes: o.MaxBytes, worker: o.Worker,
+		ackWait: o.AckWait, turn: o.Turn, maxDeliver: maxDeliveries, maxPayload: maxPayload, replicas: o.Replicas, maxBytes: o.MaxBytes, worker: o.Worker, answer: answerTimeout,
 		server: Redact(address), log: o.Logger, opened: map[string]bool{}, clocks: map[string]sighting{}, priorities: map[string]int{},
 	}
 	if q.turn == 0 {
@@ -151,9 +149,6 @@ func connect(ctx context.Context, address string, o Options, more ...nats.Option
 	}
 	if err != nil {
 		_ = q.Close() // never fails
-		if out, ok := q.asyncErr.Load().(boxedError); ok && errors.Is(out.error, nats.ErrPermissionViolation) {
-			err = both(out.error, err)
-		}
 		return nil, explain(q.server, scrub(address, err))
 	}
 	return q, nil
@@ -303,10 +298,7 @@ func explain(server string, err error) error {
 		errors.Is(err, nats.ErrAccountAuthExpired):
 		hint = "the server refused the credentials; give a valid credentials file, or a user and password in the URL"
 	case errors.Is(err, nats.ErrPermissionViolation):
-		hint = "this user may not use the queue; configs/nats/roles.conf shows what submitters and workers need"
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
-		errors.Is(err, nats.ErrNoResponders):
-		hint = "the server has no JetStream for this account; start it with -js or enable JetStream in its configuration"
+		hint = "this user may not use the queue"
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		hint = "the server does not speak TLS; use a nats:// URL without TLS files, or enable TLS on the server"
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &verify):

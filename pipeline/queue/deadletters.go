@@ -38,10 +38,18 @@ func (q *Queue) bury(ctx context.Context, d *Delivery, reason error) error {
 	} else {
 		msg.Data = d.msg.Data
 	}
-	if _, err := q.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(deadStreamName)); err != nil {
+	if err := q.storeLetter(ctx, msg); err != nil {
 		return fmt.Errorf("copy it to the dead letters: %w", err)
 	}
 	return nil
+}
+
+// storeLetter puts msg, whose id is the letter's alone, among the dead letters.
+func (q *Queue) storeLetter(ctx context.Context, msg *nats.Msg) error {
+	return q.ask(ctx, func(ctx context.Context) error {
+		_, err := q.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(deadStreamName))
+		return err
+	})
 }
 
 func oneLine(err error) string {
@@ -75,7 +83,11 @@ func (q *Queue) DeadLetterData(ctx context.Context, key string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	m, err := q.dead.GetLastMsgForSubject(ctx, deadSubjects+tail)
+	var m *jetstream.RawStreamMsg
+	err = q.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = q.dead.GetLastMsgForSubject(ctx, deadSubjects+tail)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the dead letter %s: %w", key, err)
 	}
@@ -83,7 +95,11 @@ func (q *Queue) DeadLetterData(ctx context.Context, key string) ([]byte, error) 
 	if object == "" {
 		return m.Data, nil
 	}
-	data, err := q.payloads.GetBytes(ctx, object)
+	var data []byte
+	err = q.ask(ctx, func(ctx context.Context) (err error) {
+		data, err = q.payloads.GetBytes(ctx, object)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the payload of the dead letter %s: %w", key, err)
 	}
@@ -105,12 +121,14 @@ func (q *Queue) PurgeDeadLetters(ctx context.Context, scope string) error {
 		return err
 	}
 	// No further than what was read: a letter that came since keeps its payload.
-	err = q.dead.Purge(ctx, jetstream.WithPurgeSubject(within(deadSubjects, scope)), jetstream.WithPurgeSequence(last+1))
+	err = q.ask(ctx, func(ctx context.Context) error {
+		return q.dead.Purge(ctx, jetstream.WithPurgeSubject(within(deadSubjects, scope)), jetstream.WithPurgeSequence(last+1))
+	})
 	if err != nil {
 		return fmt.Errorf("purge dead letters: %w", err)
 	}
 	for _, object := range objects {
-		if err := q.dropPayload(ctx, object); err != nil {
+		if err := q.ask(ctx, func(ctx context.Context) error { return q.dropPayload(ctx, object) }); err != nil {
 			return fmt.Errorf("purge dead letters: %w", err)
 		}
 	}
@@ -125,7 +143,7 @@ func (q *Queue) eachDeadLetter(ctx context.Context, scope string, f func(*jetstr
 	}
 	for seq := uint64(1); ; {
 		var m *jetstream.RawStreamMsg
-		err := q.again(ctx, func(ctx context.Context) (err error) {
+		err := q.ask(ctx, func(ctx context.Context) (err error) {
 			m, err = q.dead.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(within(deadSubjects, scope)))
 			return err
 		})

@@ -125,14 +125,12 @@ func (d *Delivery) tell(ctx context.Context, answer string) error {
 // it believes it never sent; on a work queue, deleting the message says the same.
 func (d *Delivery) takeOff(ctx context.Context, answer string) error {
 	for {
-		once, cancel := context.WithTimeout(ctx, confirmTimeout)
-		err := d.tell(once, answer)
-		cancel()
+		err := inTime(ctx, d.q.answer, func(ctx context.Context) error { return d.tell(ctx, answer) })
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() == nil && d.q.nc.IsConnected() {
-			if err = d.deleteMessage(ctx); err == nil {
+			if err = inTime(ctx, d.q.answer, d.deleteMessage); err == nil {
 				return nil
 			}
 		}
@@ -146,8 +144,6 @@ func (d *Delivery) takeOff(ctx context.Context, answer string) error {
 }
 
 func (d *Delivery) deleteMessage(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	meta, err := d.msg.Metadata()
 	if err != nil {
 		return err
@@ -162,7 +158,19 @@ func (d *Delivery) deleteMessage(ctx context.Context) error {
 		return nil
 	}
 	d.q.log.Debug("queue: the consumer does not confirm; deleting the message", "key", d.key)
-	return d.q.shards.DeleteMsg(ctx, meta.Sequence.Stream)
+	return deleteMessage(ctx, d.q.shards, meta.Sequence.Stream)
+}
+
+// deleteMessage deletes a message of a stream; it is no error when it is gone.
+func deleteMessage(ctx context.Context, s jetstream.Stream, sequence uint64) error {
+	err := s.DeleteMsg(ctx, sequence)
+	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return err
+	}
+	if _, gone := s.GetMsg(ctx, sequence); errors.Is(gone, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return err
 }
 
 // settle claims the one settlement and runs it within settleTimeout. The heartbeats stop in any case: what could not be
@@ -215,10 +223,8 @@ func (d *Delivery) Retry(ctx context.Context, delay time.Duration) error {
 func (d *Delivery) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", func(ctx context.Context) error {
 		// A server whose disk is full does not answer; who stops does not wait for it.
-		once, cancel := context.WithTimeout(ctx, confirmTimeout)
-		defer cancel()
 		defer d.q.announce(0)
-		uncounted := d.q.counts.undo(once, d.tail, d.id, d.mark)
+		uncounted := inTime(ctx, giveBackTimeout, d.uncount)
 		return both(d.giveBack(ctx, "-NAK"), uncounted)
 	})
 }
@@ -240,16 +246,19 @@ func (d *Delivery) Reject(ctx context.Context, reason error) error {
 // giveBack is said once: repeated, it could take the shard from whoever got it in between.
 func (d *Delivery) giveBack(ctx context.Context, answer string) error {
 	d.stopHeartbeats()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return d.tell(ctx, answer)
+	return inTime(ctx, giveBackTimeout, func(ctx context.Context) error { return d.tell(ctx, answer) })
+}
+
+// uncount takes back the attempt.
+func (d *Delivery) uncount(ctx context.Context) error {
+	return d.q.counts.undo(ctx, d.tail, d.id, d.mark)
 }
 
 // tidy removes what belonged to a shard that is off the queue. A failure leaves rubbish, never a wrong answer.
 func (d *Delivery) tidy(ctx context.Context, object string) {
-	err := d.q.counts.forget(ctx, d.tail, d.mark)
+	err := d.q.ask(ctx, func(ctx context.Context) error { return d.q.counts.forget(ctx, d.tail, d.mark) })
 	if object != "" {
-		err = both(err, d.q.dropPayload(ctx, object))
+		err = both(err, d.q.ask(ctx, func(ctx context.Context) error { return d.q.dropPayload(ctx, object) }))
 	}
 	if err != nil {
 		d.q.log.Debug("queue: tidy up after a shard", "key", d.key, "err", err)
@@ -262,9 +271,7 @@ func (d *Delivery) abandon() {
 	d.q.start(func() {
 		d.stopHeartbeats()
 		if d.mark.revision > 0 {
-			ctx, cancel := context.WithTimeout(d.q.life, requestTimeout)
-			defer cancel()
-			if err := d.q.counts.undo(ctx, d.tail, d.id, d.mark); err != nil {
+			if err := inTime(d.q.life, giveBackTimeout, d.uncount); err != nil {
 				d.q.log.Debug("queue: abandon a shard", "key", d.key, "err", err)
 			}
 		}

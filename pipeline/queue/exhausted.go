@@ -80,7 +80,11 @@ func (q *Queue) buryExhausted(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	m, err := q.shards.GetMsg(ctx, about.Sequence)
+	var m *jetstream.RawStreamMsg
+	err = q.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = q.shards.GetMsg(ctx, about.Sequence)
+		return err
+	})
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return false, fmt.Errorf("read the shard %d: %w", about.Sequence, err) // the advisory comes back
 	}
@@ -89,7 +93,7 @@ func (q *Queue) buryExhausted(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	_, err = q.nc.RequestWithContext(ctx, advisory.Reply, []byte("+ACK"))
+	_, err = q.nc.RequestWithContext(ctx, advisory.Reply, []byte("+ACK")) // unheard, the advisory comes back
 	return err == nil, err
 }
 
@@ -107,16 +111,19 @@ func (q *Queue) buryStored(ctx context.Context, m *jetstream.RawStreamMsg, deliv
 		}
 	}
 	letter.Data = m.Data
-	if _, err := q.js.PublishMsg(ctx, letter, jetstream.WithExpectStream(deadStreamName)); err != nil {
+	if err := q.storeLetter(ctx, letter); err != nil {
 		return fmt.Errorf("copy the shard %s to the dead letters: %w", key, err)
 	}
 	q.log.Error("queue: shard set aside", "shard", key, "err", reason)
-	if err := q.shards.DeleteMsg(ctx, m.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if err := q.ask(ctx, func(ctx context.Context) error { return deleteMessage(ctx, q.shards, m.Sequence) }); err != nil {
 		return fmt.Errorf("take the shard %s off the queue: %w", key, err)
 	}
 	tail := m.Subject[len(shardSubjects):]
-	if count, err := q.counts.read(ctx, tail, m.Header.Get(nats.MsgIdHdr)); err == nil && count.revision > 0 {
+	return q.ask(ctx, func(ctx context.Context) error {
+		count, _, err := q.counts.read(ctx, tail, m.Header.Get(nats.MsgIdHdr))
+		if err != nil || count.revision == 0 {
+			return err
+		}
 		return q.counts.forget(ctx, tail, count)
-	}
-	return nil
+	})
 }

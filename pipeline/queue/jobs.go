@@ -29,7 +29,7 @@ func (q *Queue) Jobs(ctx context.Context, scope string) ([]JobState, error) {
 	}
 	var queued []run
 	var dead map[string]uint64
-	err := q.again(ctx, func(ctx context.Context) (err error) {
+	err := q.ask(ctx, func(ctx context.Context) (err error) {
 		if queued, err = q.runs(ctx, scope); err != nil {
 			return err
 		}
@@ -67,7 +67,11 @@ func (q *Queue) Jobs(ctx context.Context, scope string) ([]JobState, error) {
 
 // Oldest is the age of the oldest shard on the queue, of any job; 0 when there is none.
 func (q *Queue) Oldest(ctx context.Context) (time.Duration, error) {
-	info, err := q.shards.Info(ctx)
+	var info *jetstream.StreamInfo
+	err := q.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = q.shards.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("look at the queue: %w", unavailable(err))
 	}
@@ -91,22 +95,25 @@ func (q *Queue) Retry(ctx context.Context, scope string) (int, error) {
 		key, object := keyOf(deadSubjects, m.Subject), m.Header.Get(headerPayload)
 		data := m.Data
 		if object != "" {
-			var err error
-			if data, err = q.payload(ctx, object); err != nil {
+			err := q.ask(ctx, func(ctx context.Context) (err error) {
+				data, err = q.payload(ctx, object)
+				return err
+			})
+			if err != nil {
 				return fmt.Errorf("read the payload of %s: %w", key, err)
 			}
 		}
 		if _, err := q.Publish(ctx, key, data); err != nil {
 			return err
 		}
-		if err := q.dead.DeleteMsg(ctx, m.Sequence); err != nil {
+		if err := q.ask(ctx, func(ctx context.Context) error { return deleteMessage(ctx, q.dead, m.Sequence) }); err != nil {
 			return fmt.Errorf("remove the dead letter %s: %w", key, err)
 		}
 		n++
 		if object == "" {
 			return nil
 		}
-		return q.dropPayload(ctx, object)
+		return q.ask(ctx, func(ctx context.Context) error { return q.dropPayload(ctx, object) })
 	})
 	if err != nil {
 		return n, fmt.Errorf("retry the dead letters of job %s: %w", scope, err)

@@ -35,9 +35,7 @@ func (q *Queue) Watch(ctx context.Context, scope string) (<-chan []byte, error) 
 	if err != nil {
 		return nil, fmt.Errorf("watch job %s: %w", scope, err)
 	}
-	flush, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if err := q.nc.FlushWithContext(flush); err != nil {
+	if err := q.ask(ctx, q.nc.FlushWithContext); err != nil {
 		_ = sub.Unsubscribe()
 		return nil, fmt.Errorf("watch job %s: %w", scope, err)
 	}

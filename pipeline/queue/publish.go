@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,7 +27,6 @@ const (
 	maxPayload    = 1 << 30   // bytes of a shard, above any that a submitter makes
 	messageMargin = 16 << 10  // left of the server's limit for headers, a dead letter's reason among them
 
-	codeNoStorage   jetstream.ErrorCode = 10047 // the server's disk or its limit for JetStream is full
 	codeStoreFailed jetstream.ErrorCode = 10077 // a stream's limit refused the message; the description says which
 	refusedPerKey                       = "maximum messages per subject exceeded"
 )
@@ -68,7 +68,7 @@ func (q *Queue) Publish(ctx context.Context, key string, data []byte) (fresh boo
 	}
 	fresh, err = q.store(ctx, msg)
 	if object != "" && !fresh && (err == nil || isRefusal(err)) { // without an answer the message may be there, and need it
-		err = both(err, q.dropPayload(ctx, object))
+		err = both(err, q.ask(ctx, func(ctx context.Context) error { return q.dropPayload(ctx, object) }))
 	}
 	return fresh, wrapPublish(key, err)
 }
@@ -79,36 +79,6 @@ func (q *Queue) upload(ctx context.Context, object string, data []byte) error {
 		return fmt.Errorf("store its %d bytes as an object: %w", len(data), err)
 	}
 	return nil
-}
-
-// insist repeats f, each time within limit, until it succeeds, the server refuses or ctx ends. It says now and then
-// what it waits for.
-func (q *Queue) insist(ctx context.Context, key string, limit time.Duration, f func(context.Context) error) error {
-	said := time.Now()
-	for {
-		once, cancel := context.WithTimeout(ctx, limit)
-		began := time.Now()
-		err := f(once)
-		cancel()
-		if refused := q.forbidden(began); err != nil && refused != nil {
-			return both(refused, err)
-		}
-		if err == nil || isRefusal(err) && !lostStream(err) || q.nc.IsClosed() {
-			return err
-		}
-		if time.Since(said) >= sayAgain {
-			said = time.Now()
-			q.log.Warn("queue: the server does not take a shard; still trying", "server", q.server, "shard", key, "err", err)
-		}
-		if !pause(ctx, reconnectWait) {
-			return fmt.Errorf("no confirmation from the server: %w", err)
-		}
-		if lostStream(err) {
-			once, cancel := context.WithTimeout(ctx, requestTimeout)
-			_ = q.remake(once) // the next try says what is wrong
-			cancel()
-		}
-	}
 }
 
 func wrapPublish(key string, err error) error {
@@ -127,7 +97,7 @@ func (q *Queue) inlineLimit() int {
 // answer was lost is recognised by the server.
 func (q *Queue) store(ctx context.Context, msg *nats.Msg) (fresh bool, err error) {
 	try := 0
-	err = q.insist(ctx, keyOf(shardSubjects, msg.Subject), requestTimeout, func(ctx context.Context) error {
+	err = q.insist(ctx, keyOf(shardSubjects, msg.Subject), q.answer, func(ctx context.Context) error {
 		try++
 		if err := q.openRun(ctx, scopeOf(keyOf(shardSubjects, msg.Subject))); err != nil {
 			return err
@@ -166,17 +136,6 @@ func (q *Queue) queuedID(ctx context.Context, subject string) (string, error) {
 	return "(none)", nil // not published by us
 }
 
-// isRefusal says that the server answered, with an error that trying again does not change. Without room, or without
-// a leader, it takes the same message later.
-func isRefusal(err error) bool {
-	var setup *setupError
-	if errors.As(err, &setup) {
-		return true
-	}
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code != 503 && api.Code != 429 && api.ErrorCode != codeNoStorage
-}
-
 // dropPayload removes an object and its delete marker; it is no error when it is gone already.
 func (q *Queue) dropPayload(ctx context.Context, object string) error {
 	err := q.payloads.Delete(ctx, object)
@@ -186,14 +145,37 @@ func (q *Queue) dropPayload(ctx context.Context, object string) error {
 	if err == nil {
 		var s jetstream.Stream
 		if s, err = q.js.Stream(ctx, "OBJ_"+payloadBucket); err == nil {
-			marker := "$O." + payloadBucket + ".M." + base64.URLEncoding.EncodeToString([]byte(object))
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(marker))
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(payloadNames+base64.URLEncoding.EncodeToString([]byte(object))))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove the payload %s: %w", object, err)
 	}
 	return nil
+}
+
+// payloadNames begins the subjects under which the object store keeps what it knows of objects (ADR-20).
+const payloadNames = "$O." + payloadBucket + ".M."
+
+// listPayloads lists the objects in one question; the object store's own list asks for each.
+func (q *Queue) listPayloads(ctx context.Context) ([]string, error) {
+	s, err := q.js.Stream(ctx, "OBJ_"+payloadBucket)
+	if err != nil {
+		return nil, fmt.Errorf("list the payloads: %w", err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(payloadNames+">"))
+	if err != nil {
+		return nil, fmt.Errorf("list the payloads: %w", err)
+	}
+	var list []string
+	for subject := range info.State.Subjects {
+		object, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(subject, payloadNames))
+		if err != nil {
+			return nil, fmt.Errorf("list the payloads: the subject %s names none: %w", subject, err)
+		}
+		list = append(list, string(object))
+	}
+	return list, nil
 }
 
 // both is errors.Join on one line.

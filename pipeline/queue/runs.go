@@ -58,9 +58,7 @@ func (q *Queue) Prioritize(ctx context.Context, scope string, priority int) erro
 	q.priorities[scope] = priority
 	delete(q.opened, scope)
 	q.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return q.openRun(ctx, scope)
+	return q.ask(ctx, func(ctx context.Context) error { return q.openRun(ctx, scope) })
 }
 
 // openRun makes the consumer of a run, or sets right the one that is there. It costs nothing once that is done.
@@ -86,8 +84,9 @@ func (q *Queue) openRun(ctx context.Context, scope string) error {
 	asked := time.Now()
 	have, err := q.shards.Consumer(ctx, want.Durable)
 	if err == nil {
-		c := have.CachedInfo().Config
-		late := q.setBack(scope, asked, have.CachedInfo().TimeStamp) && have.CachedInfo().NumAckPending > 0
+		info := have.CachedInfo()
+		c := info.Config
+		late := info.NumAckPending > 0 && q.setBack(scope, asked, info.TimeStamp)
 		if !chosen {
 			want.Metadata[metaPriority] = c.Metadata[metaPriority]
 		}
@@ -96,7 +95,7 @@ func (q *Queue) openRun(ctx context.Context, scope string) error {
 			if err := q.closeRun(ctx, scope); err != nil {
 				return err
 			}
-		} else if c.AckWait == want.AckWait && c.MaxDeliver == want.MaxDeliver && c.Metadata[metaPriority] == want.Metadata[metaPriority] {
+		} else if q.sight(scope, info.TimeStamp); c.AckWait == want.AckWait && c.MaxDeliver == want.MaxDeliver && c.Metadata[metaPriority] == want.Metadata[metaPriority] {
 			q.markOpen(scope)
 			return nil
 		}
@@ -104,9 +103,8 @@ func (q *Queue) openRun(ctx context.Context, scope string) error {
 		return fmt.Errorf("look at the consumer %s of stream %s: %w", want.Durable, streamName, err)
 	}
 	for range openTries {
-		asked = time.Now()
 		if have, err = q.shards.CreateOrUpdateConsumer(ctx, want); err == nil {
-			q.setBack(scope, asked, have.CachedInfo().TimeStamp) // the first look
+			q.sight(scope, have.CachedInfo().TimeStamp)
 		}
 		var api *jetstream.APIError
 		if !errors.As(err, &api) || api.Code != 500 || !pause(ctx, reconnectWait) {
@@ -134,8 +132,14 @@ func (q *Queue) setBack(scope string, asked, server time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	was, seen := q.clocks[scope]
-	q.clocks[scope] = sighting{server, time.Now()}
 	return seen && asked.Sub(was.ours)-server.Sub(was.server) > q.ackWait
+}
+
+// sight notes the time of the server that leads a run's consumer. One that was set back is noted once its consumer is gone.
+func (q *Queue) sight(scope string, server time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clocks[scope] = sighting{server, time.Now()}
 }
 
 func (q *Queue) markOpen(scope string) {
@@ -188,24 +192,27 @@ func (q *Queue) runs(ctx context.Context, scope string) ([]run, error) {
 
 // closeRun removes the consumer of a run; it is no error when it is gone.
 func (q *Queue) closeRun(ctx context.Context, scope string) error {
-	q.mu.Lock()
-	delete(q.opened, scope)
-	delete(q.clocks, scope)
-	q.mu.Unlock()
+	q.forgetRun(scope)
 	err := q.shards.DeleteConsumer(ctx, consumerOf(scope))
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("remove the consumer %s of stream %s: %w", consumerOf(scope), streamName, err)
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.clocks, scope)
 	return nil
 }
 
 // Finish removes the consumer of a run that is complete, and those of runs that ended unseen: nothing was queued there
 // and nothing happened for a day.
 func (q *Queue) Finish(ctx context.Context, scope string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	asked := time.Now()
-	all, err := q.runs(ctx, "")
+	var asked time.Time
+	var all []run
+	err := q.ask(ctx, func(ctx context.Context) (err error) {
+		asked = time.Now()
+		all, err = q.runs(ctx, "")
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -219,24 +226,34 @@ func (q *Queue) Finish(ctx context.Context, scope string) error {
 		if r.waiting+r.inHand > 0 || r.scope != scope && r.idle < idleRun {
 			continue
 		}
-		// What was published this moment the consumer does not know of yet.
-		info, err := q.shards.Info(ctx, jetstream.WithSubjectFilter(within(shardSubjects, r.scope)))
-		if err != nil {
-			return fmt.Errorf("look at what is queued of %s: %w", r.scope, err)
-		}
-		if len(info.State.Subjects) == 0 {
-			if err := q.closeRun(ctx, r.scope); err != nil {
-				return err
-			}
+		if err := q.ask(ctx, func(ctx context.Context) error { return q.closeEmpty(ctx, r.scope) }); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// closeEmpty removes the consumer of a run unless something is queued there: what was published this moment the consumer
+// does not know of yet.
+func (q *Queue) closeEmpty(ctx context.Context, scope string) error {
+	info, err := q.shards.Info(ctx, jetstream.WithSubjectFilter(within(shardSubjects, scope)))
+	if err != nil {
+		return fmt.Errorf("look at what is queued of %s: %w", scope, err)
+	}
+	if len(info.State.Subjects) > 0 {
+		return nil
+	}
+	return q.closeRun(ctx, scope)
+}
+
 // adopt hands out at once what a process held that is dead for certain, without waiting for AckWait: each run that has
 // shards in hand gets a new consumer.
 func (q *Queue) adopt(ctx context.Context) error {
-	all, err := q.runs(ctx, "")
+	var all []run
+	err := q.ask(ctx, func(ctx context.Context) (err error) {
+		all, err = q.runs(ctx, "")
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -247,9 +264,9 @@ func (q *Queue) adopt(ctx context.Context) error {
 		q.mu.Lock()
 		q.priorities[r.scope] = r.priority
 		q.mu.Unlock()
-		err := q.closeRun(ctx, r.scope)
+		err := q.ask(ctx, func(ctx context.Context) error { return q.closeRun(ctx, r.scope) })
 		if err == nil {
-			err = q.openRun(ctx, r.scope)
+			err = q.ask(ctx, func(ctx context.Context) error { return q.openRun(ctx, r.scope) })
 		}
 		if err != nil {
 			return fmt.Errorf("take over the shards of a dead process: %w", err)

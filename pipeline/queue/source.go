@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/draftmill/draftmill/pipeline"
 )
@@ -21,6 +22,7 @@ const (
 	newsEvery   = 100 * time.Millisecond
 	lookAgain   = 10 * time.Second // a worker's list of runs is no older
 	lookPause   = 250 * time.Millisecond
+	pullTimeout = 10 * time.Second // what is lost with the answer comes back after AckWait
 
 	defaultTurn = 10 * time.Second
 	shortIdle   = 50 * time.Millisecond // between two looks of an idle worker: longer each time, an eighth of AckWait at last, within these
@@ -113,11 +115,6 @@ func (s *Source) Next(ctx context.Context) (pipeline.Delivery, error) {
 				said = time.Now()
 				s.q.log.Warn("queue: the server hands out no shards; still trying", "server", s.q.server, "err", err)
 			}
-			if lostStream(err) && !s.q.worker {
-				once, cancel := context.WithTimeout(wait, requestTimeout)
-				_ = s.q.remake(once) // the next try says what is wrong
-				cancel()
-			}
 			pause(wait, reconnectWait)
 			continue
 		}
@@ -180,9 +177,11 @@ func (s *Source) order(ctx context.Context) ([]run, error) {
 	look := age > lookAgain || age > s.q.turn || s.stale && age > lookPause || len(s.runs) == 0
 	s.mu.Unlock()
 	if look {
-		once, cancel := context.WithTimeout(ctx, requestTimeout)
-		all, err := s.q.runs(once, "")
-		cancel()
+		var all []run
+		err := s.q.ask(ctx, func(ctx context.Context) (err error) {
+			all, err = s.q.runs(ctx, "")
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -281,7 +280,7 @@ func (s *Source) pull(ctx context.Context, r run) (*nats.Msg, error) {
 
 // next asks a consumer for a message that it has now, by JetStream's pull protocol (ADR-13); errEmpty when there is none.
 func (q *Queue) next(ctx context.Context, stream, consumer string) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	// An inbox of its own: a message comes with its stream's subject, by which no request is known.
 	inbox := q.nc.NewInbox()
@@ -321,11 +320,19 @@ func (s *Source) receive(ctx context.Context, msg *nats.Msg, ackWait time.Durati
 	if _, err := subjectTail(d.key); err != nil {
 		return nil, d.discard(ctx, fmt.Errorf("no shard of draftmill: %w", err))
 	}
-	// Not cut short by ctx: a count that the server stores and nobody here knows of could not be taken back.
-	counting, cancel := context.WithTimeout(q.life, requestTimeout)
+	// Not cut short by ctx at once: a count that the server stores and nobody here knows of could not be taken back.
+	counting, cancel := context.WithCancel(q.life)
 	defer cancel()
-	var err error
-	if d.mark, err = q.counts.begin(counting, d.tail, d.id); err != nil {
+	defer context.AfterFunc(ctx, func() {
+		pause(counting, giveBackTimeout)
+		cancel()
+	})()
+	try := nuid.Next()
+	err := q.ask(counting, func(ctx context.Context) (err error) {
+		d.mark, err = q.counts.begin(ctx, d.tail, d.id, try)
+		return err
+	})
+	if err != nil {
 		d.abandon()
 		return nil, err
 	}
@@ -334,7 +341,10 @@ func (s *Source) receive(ctx context.Context, msg *nats.Msg, ackWait time.Durati
 	if d.object == "" {
 		return d, nil
 	}
-	d.data, err = q.payload(ctx, d.object)
+	err = q.ask(ctx, func(ctx context.Context) (err error) {
+		d.data, err = q.payload(ctx, d.object)
+		return err
+	})
 	if sum := sha256.Sum256(d.data); err == nil && hex.EncodeToString(sum[:]) != msg.Header.Get(headerSHA256) {
 		err = jetstream.ErrDigestMismatch
 	}
@@ -346,9 +356,13 @@ func (s *Source) receive(ctx context.Context, msg *nats.Msg, ackWait time.Durati
 		return nil, fmt.Errorf("fetch the payload of shard %s: %w", d.key, err)
 	}
 	// Done by another worker this moment, or unreadable for everybody.
-	if id, err := q.queuedID(ctx, msg.Subject); err == nil && id != d.id {
+	queued := d.id
+	if err := q.ask(ctx, func(ctx context.Context) (err error) {
+		queued, err = q.queuedID(ctx, msg.Subject)
+		return err
+	}); err != nil || queued != d.id {
 		d.abandon()
-		return nil, nil
+		return nil, err
 	}
 	return nil, d.discard(ctx, fmt.Errorf("its payload %s cannot be read: %w", d.object, err))
 }

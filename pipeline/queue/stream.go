@@ -12,8 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/draftmill/draftmill/pipeline"
 )
 
 const (
@@ -89,16 +87,25 @@ type stores struct {
 }
 
 // open makes what the queue needs on the server, or opens what is there. A worker waits until it is there.
-func (q *Queue) open(ctx context.Context) (err error) {
+func (q *Queue) open(ctx context.Context) error {
 	for said := false; ; said = true {
-		if !q.worker {
-			q.stores, err = q.ensure(ctx)
+		missing := false
+		err := q.ask(ctx, func(ctx context.Context) (err error) {
+			if q.worker {
+				q.stores, err = q.find(ctx)
+				missing = lostStream(err)
+			} else {
+				q.stores, err = q.ensure(ctx)
+			}
+			switch {
+			case missing:
+				return nil
+			case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+				return &setupError{text: "the server has no JetStream for this account; start it with -js or enable JetStream in its configuration", cause: err}
+			}
 			return err
-		}
-		once, cancel := context.WithTimeout(ctx, requestTimeout)
-		q.stores, err = q.find(once)
-		cancel()
-		if !lostStream(err) || ctx.Err() != nil {
+		})
+		if !missing || err != nil {
 			return err
 		}
 		if !said {
@@ -118,10 +125,8 @@ func (q *Queue) find(ctx context.Context) (s stores, err error) {
 	if s.dead, err = q.js.Stream(ctx, deadStreamName); err != nil {
 		return s, fmt.Errorf("open the stream %s: %w", deadStreamName, err)
 	}
-	if s.counts.kv, err = q.js.KeyValue(ctx, attemptsBucket); err == nil {
-		s.counts.stream, err = q.js.Stream(ctx, "KV_"+attemptsBucket)
-	}
-	if err != nil {
+	s.counts.js = q.js
+	if s.counts.stream, err = q.js.Stream(ctx, "KV_"+attemptsBucket); err != nil {
 		return s, fmt.Errorf("open the bucket %s: %w", attemptsBucket, err)
 	}
 	if s.payloads, err = q.js.ObjectStore(ctx, payloadBucket); err != nil {
@@ -249,22 +254,25 @@ func (q *Queue) Queued(ctx context.Context, scope string) ([]string, error) {
 			return nil, err
 		}
 	}
-	var info *jetstream.StreamInfo
-	err := q.again(ctx, func(ctx context.Context) (err error) {
-		info, err = q.shards.Info(ctx, jetstream.WithSubjectFilter(within(shardSubjects, scope)))
-		return err
+	var keys []string
+	err := q.ask(ctx, func(ctx context.Context) error {
+		info, err := q.shards.Info(ctx, jetstream.WithSubjectFilter(within(shardSubjects, scope)))
+		if err != nil {
+			return err
+		}
+		keys = make([]string, 0, len(info.State.Subjects))
+		for subject := range info.State.Subjects {
+			keys = append(keys, keyOf(shardSubjects, subject))
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the queued shards of %s: %w", nameOf(scope), unavailable(err))
 	}
-	keys := make([]string, 0, len(info.State.Subjects))
-	for subject := range info.State.Subjects {
-		keys = append(keys, keyOf(shardSubjects, subject))
-	}
 	slices.Sort(keys)
 	if len(keys) > 0 && strings.Contains(scope, "/") && !q.worker { // a consumer that is gone would leave them there for ever
 		q.forgetRun(scope)
-		if err := q.again(ctx, func(ctx context.Context) error { return q.openRun(ctx, scope) }); err != nil {
+		if err := q.ask(ctx, func(ctx context.Context) error { return q.openRun(ctx, scope) }); err != nil {
 			return nil, unavailable(err)
 		}
 	}
@@ -278,47 +286,6 @@ func nameOf(scope string) string {
 	return "job " + scope
 }
 
-// again runs f, which looks at a stream, and once more after making the streams anew when they are gone: a server
-// that lost its store is empty, not broken.
-func (q *Queue) again(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	err := f(ctx)
-	if !lostStream(err) || q.worker {
-		return err
-	}
-	if err := q.remake(ctx); err != nil {
-		return err
-	}
-	return f(ctx)
-}
-
-// remake makes the streams anew that the server has lost. Handles of streams name them; those that are open serve.
-func (q *Queue) remake(ctx context.Context) error {
-	if _, err := q.js.Stream(ctx, streamName); errors.Is(err, jetstream.ErrStreamNotFound) {
-		q.log.Warn("queue: the server has lost its streams; making them anew, empty", "server", q.server)
-	}
-	q.forgetRuns()
-	_, err := q.ensure(ctx)
-	return err
-}
-
-// unavailable blames the network for an error that is no answer of the server's.
-func unavailable(err error) error {
-	var setup *setupError
-	if err == nil || isRefusal(err) && !lostStream(err) || errors.As(err, &setup) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrConnectionClosed) {
-		return err
-	}
-	return &pipeline.Fault{Blame: pipeline.BlameNetwork, Err: err}
-}
-
-// lostStream says that the server does not have the stream that was open.
-func lostStream(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrBucketNotFound) ||
-		errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
-}
-
 // Purge takes the shards within scope, a job or "<job>/<run>", off the queue, with their payloads and counts. Dead
 // letters stay. Shards in the hands of workers are finished there; settling them does no harm. Nobody may publish
 // there meanwhile.
@@ -326,20 +293,30 @@ func (q *Queue) Purge(ctx context.Context, scope string) error {
 	if err := ValidateScope(scope); err != nil {
 		return err
 	}
-	if err := q.shards.Purge(ctx, jetstream.WithPurgeSubject(within(shardSubjects, scope))); err != nil {
+	if err := q.purge(ctx, scope); err != nil {
 		return fmt.Errorf("purge job %s: %w", scope, err)
 	}
-	list, err := q.runs(ctx, scope)
+	return nil
+}
+
+func (q *Queue) purge(ctx context.Context, scope string) error {
+	var list []run
+	err := q.ask(ctx, func(ctx context.Context) (err error) {
+		if err = q.shards.Purge(ctx, jetstream.WithPurgeSubject(within(shardSubjects, scope))); err == nil {
+			list, err = q.runs(ctx, scope)
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("purge job %s: %w", scope, err)
+		return err
 	}
 	for _, r := range list {
-		if err := q.closeRun(ctx, r.scope); err != nil {
-			return fmt.Errorf("purge job %s: %w", scope, err)
+		if err := q.ask(ctx, func(ctx context.Context) error { return q.closeRun(ctx, r.scope) }); err != nil {
+			return err
 		}
 	}
-	if err := q.counts.forgetAll(ctx, scope); err != nil {
-		return fmt.Errorf("purge job %s: %w", scope, err)
+	if err := q.ask(ctx, func(ctx context.Context) error { return q.counts.forgetAll(ctx, scope) }); err != nil {
+		return err
 	}
 	keep := map[string]bool{}
 	err = q.eachDeadLetter(ctx, scope, func(m *jetstream.RawStreamMsg) error {
@@ -347,16 +324,20 @@ func (q *Queue) Purge(ctx context.Context, scope string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("purge job %s: %w", scope, err)
+		return err
 	}
-	objects, err := q.payloads.List(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return fmt.Errorf("purge job %s: list payloads: %w", scope, err)
+	var objects []string
+	err = q.ask(ctx, func(ctx context.Context) (err error) {
+		objects, err = q.listPayloads(ctx)
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	for _, o := range objects {
-		if strings.HasPrefix(o.Name, scope+"/") && !keep[o.Name] {
-			if err := q.dropPayload(ctx, o.Name); err != nil {
-				return fmt.Errorf("purge job %s: %w", scope, err)
+	for _, object := range objects {
+		if strings.HasPrefix(object, scope+"/") && !keep[object] {
+			if err := q.ask(ctx, func(ctx context.Context) error { return q.dropPayload(ctx, object) }); err != nil {
+				return err
 			}
 		}
 	}
