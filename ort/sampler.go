@@ -31,7 +31,7 @@ type Sampler struct {
 	drawn int           // steps of it that there were
 	spare samplerStep   // the last draw that was not a step
 	host  block         // weights of the last draw of which they were asked for
-	reran int           // rows computed again because their nucleus was wide
+	reran int           // rows computed again that were Wide
 }
 
 // samplerStep is what a draw has left on the device.
@@ -62,7 +62,7 @@ type samplerKind struct {
 type SamplerRow = struct {
 	Edits   []Edit
 	Uniform float64   // in [0, 1)
-	Noise   []float32 // with Race, by token
+	Noise   [4]uint32 // with Race, see graph.Noise
 }
 
 // Edit changes the logit of one token, in the order of the fields: Add is added,
@@ -81,8 +81,9 @@ type Drawn = struct {
 	Prob      float64
 	Margin    float64 // see graph.DrawnMargin
 	NaN, None bool    // a logit is NaN or +Inf, no token is possible; then the rest is void
-	// Wide says that the nucleus has more tokens than a row is sorted by. A draw has
-	// been made again from the whole row; of a verification the rest is void then.
+	// Wide says that the nucleus has more tokens than a row is sorted by, or a race
+	// more than noise was made for. A draw has been made again from the whole row; of
+	// a verification the rest is void then.
 	Wide bool
 }
 
@@ -325,8 +326,8 @@ func (s *Sampler) tokens() (steps []drawnTokens) {
 	return steps
 }
 
-// Reran is how many rows of draws were computed again because their nucleus was wider
-// than the candidates, and how many rows were verified again for that.
+// Reran is how many rows of draws were computed again because they were Wide, and how
+// many rows were verified again for that.
 func (s *Sampler) Reran() int { return s.reran }
 
 // Close frees the sessions and the weights. Closing twice is harmless.
@@ -359,7 +360,7 @@ func (s *Sampler) run(kind samplerKind) (*samplerRun, error) {
 	o := s.options
 	o.Steps, o.Logits = kind.steps, kind.logits
 	if kind.whole {
-		o.Candidates = o.Stride()
+		o.Candidates, o.Racers = o.Stride(), graph.MaxRacers
 	}
 	m, err := graph.NewSampler(o)
 	if err != nil {

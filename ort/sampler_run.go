@@ -4,6 +4,7 @@ package ort
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -106,10 +107,7 @@ func (r *samplerRun) rows(o graph.SamplerOptions, from *lent, rows []SamplerRow)
 	edits := 1
 	for i := range rows {
 		row := &rows[i]
-		switch {
-		case o.Race && len(row.Noise) != o.Vocab:
-			return fmt.Errorf("row %d: %d numbers of noise for a vocabulary of %d", i, len(row.Noise), o.Vocab)
-		case len(row.Edits) > 0 && !o.Edits:
+		if len(row.Edits) > 0 && !o.Edits {
 			return fmt.Errorf("row %d: the sampler was made without edits", i)
 		}
 		for _, e := range row.Edits {
@@ -139,7 +137,7 @@ func (r *samplerRun) rows(o graph.SamplerOptions, from *lent, rows []SamplerRow)
 		return err
 	}
 	for _, err := range []error{
-		fill(r, graph.SamplerNoise, n, o.Vocab, func(row int, to []float32) { copy(to, rows[row].Noise) }),
+		r.noise(rows),
 		fill(r, graph.SamplerUniforms, n, 1, func(row int, to []float32) { to[0] = uniform(rows[row].Uniform) }),
 		fill(r, graph.EditTokens, n, edits, func(row int, to []int64) {
 			for i := range to {
@@ -161,6 +159,15 @@ func (r *samplerRun) rows(o graph.SamplerOptions, from *lent, rows []SamplerRow)
 		}
 	}
 	return nil
+}
+
+// noise sets the inputs that a race takes.
+func (r *samplerRun) noise(rows []SamplerRow) error {
+	counters := make([]int64, len(rows))
+	err := fill(r, graph.SamplerKeys, len(rows), graph.NoiseKeys, func(row int, to []int64) {
+		counters[row] = graph.Noise(rows[row].Noise, to)
+	})
+	return errors.Join(err, fill(r, graph.SamplerCounter, len(rows), 1, func(row int, to []int64) { to[0] = counters[row] }))
 }
 
 // drafted sets the inputs that are the drafted tokens', and makes room for what

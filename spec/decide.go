@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -23,6 +24,39 @@ type Scored struct {
 	Drawn     int32   // drawn from q, as [Rule.Draw] does at its position; only match and coupled look at it
 	Margin    float64 // see [Outcome].Margins; NaN where there is none
 }
+
+// ErrDraw is what Decide finds of a token that its probabilities do not let be drawn.
+var ErrDraw = errors.New("not within rounding of that token's part of the distribution")
+
+// agree makes the numbers of the t-th drafted token, x, say of the coin u what the
+// draw says: whether it lies in x's part of the distribution, and else on which side
+// of it. The draw and the edges of the part come out of different sums, each with its
+// own rounding; what the log says of them decides again. It is false where they are
+// further apart than rounding is.
+func (out *Outcome) agree(t int, x, drawn int32, u float64) bool {
+	below, q := &out.Below[t], &out.Q[t]
+	was, part := *below, *q
+	switch {
+	case drawn < x && u >= *below:
+		*below = math.Nextafter(u, 2)
+	case drawn > x:
+		*below = min(*below, u)
+		for n := 0.0; u < *below+*q; n++ {
+			*q = max(0, u-*below-n*0x1p-53)
+		}
+	case drawn == x && part == 0:
+		return false
+	case drawn == x:
+		*below = min(*below, u)
+		for n := 0.0; u >= *below+*q; n++ {
+			*q = max(*q, u-*below+n*0x1p-53)
+		}
+	}
+	return math.Abs(*below-was) <= drawNear && math.Abs(*q-part) <= drawNear
+}
+
+// drawNear bounds how far sums of float32 over a vocabulary are off.
+const drawNear = 1e-4
 
 // Decide is [Verify] from the numbers of the drafted tokens: it accepts a prefix of
 // them and adds one token more, last where all are accepted, which was drawn from
@@ -67,7 +101,9 @@ func Decide(rule Rule, drafted []int32, scored []Scored, last int32, margin floa
 		instead, accepted := s.Recovered, false
 		if rule.Invariant() {
 			instead = s.Drawn
-			accepted = instead == x
+			if accepted = instead == x; rule.kind == match && !out.agree(t, x, instead, u) {
+				return fmt.Errorf("decide over drafted token %d (id %d): token %d was drawn, and the coin %v is %w", t+1, x, instead, u, ErrDraw)
+			}
 		} else {
 			accepted = rule.Accept(u, out.P[t], out.Q[t], 0)
 		}

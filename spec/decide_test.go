@@ -155,6 +155,68 @@ func TestDecideIsVerify(t *testing.T) {
 	}
 }
 
+// TestDecideMatch: under match the target's draw decides, and what the outcome says of
+// a token decides again as it did, where draw and probabilities were rounded apart by
+// up to 1e-5; where they contradict each other it is an error.
+func TestDecideMatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 3))
+	rule := Rule{kind: match}
+	moved, refused := 0, 0
+	for n := range uint64(20000) {
+		coins := Coins{Seed: n}
+		u := rule.Coin(coins, 0, 1)
+		const x = 5
+		off := func() float64 { return math.Pow(10, -5-14*r.Float64()) * float64(1-2*r.IntN(2)) }
+		q := []float64{r.Float64(), 1e-6 * r.Float64(), 1e-12, 1e-19}[r.IntN(4)]
+		below := (1 - q) * r.Float64()
+		switch r.IntN(4) { // near the coin
+		case 0:
+			below = u + off()
+		case 1:
+			below = u - q + off()
+		case 2:
+			below = 0
+		}
+		below = min(max(below, 0), 1-q)
+		drawn, edge := int32(x), off()
+		switch {
+		case u < below+edge:
+			drawn = 4
+		case u >= below+q+edge:
+			drawn = 6
+		}
+		wrong := r.IntN(50) == 0 && (u < below-1e-3 || u > below+q+1e-3 || u > below+1e-3 && u < below+q-1e-3)
+		if wrong { // another token than the coin's
+			if drawn == x {
+				drawn = 6
+			} else {
+				drawn = x
+			}
+			refused++
+		}
+		var out Outcome
+		err := Decide(rule, []int32{x}, []Scored{{P: 0.5, Q: q, Below: below, Drawn: drawn, Margin: math.NaN()}}, 9, math.NaN(), coins, 0, &out)
+		if (err != nil) != wrong || wrong && !errors.Is(err, ErrDraw) {
+			t.Fatalf("u %v, below %v, q %v, token %d is drawn: %v", u, below, q, drawn, err)
+		}
+		if wrong {
+			continue
+		}
+		if out.Below[0] != below || out.Q[0] != q {
+			moved++
+		}
+		if accepted := out.Accepted == 1; accepted != (drawn == x) || accepted != rule.Accept(u, out.P[0], out.Q[0], out.Below[0]) || !accepted && out.Token != drawn {
+			t.Fatalf("u %v, below %v, q %v, token %d is drawn: %+v", u, below, q, drawn, out)
+		}
+		if !(out.Below[0] >= 0) || !(out.Q[0] >= 0) || out.Below[0]+out.Q[0] > 1+1e-4 || math.Abs(out.Below[0]-below) > 3e-5 || math.Abs(out.Q[0]-q) > 3e-5 {
+			t.Fatalf("below %v and q %v became %v and %v", below, q, out.Below[0], out.Q[0])
+		}
+	}
+	if moved < 100 || refused < 100 {
+		t.Errorf("%d numbers were moved, %d refused", moved, refused)
+	}
+}
+
 // TestDecideRefuses: numbers that decide nothing are errors.
 func TestDecideRefuses(t *testing.T) {
 	for _, c := range []struct {

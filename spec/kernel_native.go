@@ -70,7 +70,7 @@ func (native) overlaps(p, q *Dist, c float64) (one, scaled float64) {
 }
 
 func (native) candidates(n Noise, w []float32, bound []float64, from, to int, limit float64, ids []int32) int {
-	return int(C.spec_candidates((*C.uint32_t)(&n.base[0]), cFloats(w), C.int64_t(len(w)), (*C.double)(&bound[0]), C.int64_t(from), C.int64_t(to),
+	return int(C.spec_candidates((*C.uint32_t)(&n[0]), cFloats(w), C.int64_t(len(w)), (*C.double)(&bound[0]), C.int64_t(from), C.int64_t(to),
 		C.double(limit), (*C.int32_t)(&ids[0])))
 }
 

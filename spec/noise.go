@@ -23,8 +23,9 @@ import "math"
 //
 // Noise is a pure function of its coordinates, as [Coins] are. Every operation
 // is one of IEEE 754's in float64, in a fixed order, so that all machines make
-// the same bits.
-type Noise struct{ base [4]uint32 }
+// the same bits. What it holds are the key of its blocks, two words, and the first
+// two words of their counters; whoever has them can make the numbers elsewhere.
+type Noise [4]uint32
 
 // Noise returns the noise of an absolute position of the sequence.
 //
@@ -33,7 +34,7 @@ type Noise struct{ base [4]uint32 }
 // counter, of the blocks that the numbers are made from; the other half is the
 // number's place. Both steps are bijections, so that two different places
 // never share a counter and key.
-func (c Coins) Noise(position int) Noise { return Noise{c.philox(noisePurpose, position)} }
+func (c Coins) Noise(position int) Noise { return c.philox(noisePurpose, position) }
 
 // noiseGroup is how many ids share a group (SPEC_GROUP in kernel.h).
 const noiseGroup = 32
@@ -45,7 +46,7 @@ const (
 )
 
 func (n Noise) words(index, place uint32) [4]uint32 {
-	return philox4x32([4]uint32{n.base[2], n.base[3], index, place}, [2]uint32{n.base[0], n.base[1]})
+	return philox4x32([4]uint32{n[2], n[3], index, place}, [2]uint32{n[0], n[1]})
 }
 
 // group returns the uniform behind the smallest number of a group, and the id

@@ -37,6 +37,7 @@ const (
 	Int64    ElementType = 7
 	Bool     ElementType = 9
 	Float16  ElementType = 10
+	Uint64   ElementType = 13
 	BFloat16 ElementType = 16
 )
 
@@ -52,6 +53,8 @@ func (t ElementType) String() string {
 		return "int32"
 	case Int64:
 		return "int64"
+	case Uint64:
+		return "uint64"
 	case Float16:
 		return "float16"
 	case BFloat16:
@@ -79,7 +82,7 @@ func (t ElementType) Size() int {
 		return 2
 	case Float32, Int32:
 		return 4
-	case Int64:
+	case Int64, Uint64:
 		return 8
 	}
 	return 0

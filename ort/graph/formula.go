@@ -65,6 +65,16 @@ func (f *formula) cast(x string, to ElementType) string {
 	return out
 }
 
+// split cuts an axis into n equal parts.
+func (f *formula) split(x string, axis, n int64) []string {
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = f.name()
+	}
+	f.node("Split", []string{x}, parts, intAttribute("axis", axis), intAttribute("num_outputs", n))
+	return parts
+}
+
 // reduce folds an axis to one entry.
 func (f *formula) reduce(op, x string, axis int64) string {
 	return f.op(op, x, f.ints(axis))
@@ -112,4 +122,25 @@ func (f *formula) ints(values ...int64) string {
 // int is a number of int64.
 func (f *formula) int(v int64) string {
 	return f.constant(fmt.Sprintf("int.%d", v), Int64, binary.LittleEndian.AppendUint64(nil, uint64(v)))
+}
+
+// words are numbers of uint64, of a shape.
+func (f *formula) words(name string, values []uint64, dims ...int64) string {
+	var data []byte
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint64(data, v)
+	}
+	return f.constant(name, Uint64, data, dims...)
+}
+
+// word is a number of uint64.
+func (f *formula) word(v uint64) string { return f.words(fmt.Sprintf("word.%x", v), []uint64{v}) }
+
+// longs are numbers of int64, of a shape.
+func (f *formula) longs(name string, values []int64, dims ...int64) string {
+	var data []byte
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint64(data, uint64(v))
+	}
+	return f.constant(name, Int64, data, dims...)
 }

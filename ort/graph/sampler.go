@@ -23,12 +23,17 @@ type SamplerOptions struct {
 	// and bans, as lists of tokens for each row.
 	Edits bool
 	// Race says that tokens are drawn by the smallest of noise over weight
-	// (Gumbel-max), and not by inverting the cumulative distribution.
+	// (Gumbel-max), and not by inverting the cumulative distribution. It is not for
+	// temperature zero, where one token is possible.
 	Race bool
 	// Candidates is how many of the heaviest tokens are sorted to find a nucleus;
 	// 0 takes DefaultCandidates. A row whose nucleus is wider is flagged Wide, and
 	// is to be computed again with as many candidates as there are tokens.
 	Candidates int
+	// Racers is for how many tokens a race makes noise; 0 takes DefaultRacers. A row
+	// that another token might win is flagged Wide, and is to be computed again with
+	// MaxRacers.
+	Racers int
 	// Steps is, of the graph of a verification, in how many draws the drafted
 	// tokens were made, and so how many inputs their weights are; 0 is the graph
 	// of a draw.
@@ -41,9 +46,10 @@ const DefaultCandidates = 1024
 // Names of a sampler's inputs. R rows of logits; D drafted tokens; E edits of the
 // row that has most.
 const (
-	SamplerLogits   = "logits"   // [R, vocabulary]
-	SamplerUniforms = "uniforms" // float32 [R, 1], below 1; none with Race
-	SamplerNoise    = "noise"    // float32 [R, vocabulary], exponential; with Race only
+	SamplerLogits   = "logits"        // [R, vocabulary]
+	SamplerUniforms = "uniforms"      // float32 [R, 1], below 1; none with Race
+	SamplerCounter  = "noise.counter" // int64 [R, 1], see Noise; with Race only, as are the keys
+	SamplerKeys     = "noise.keys"    // int64 [R, NoiseKeys]
 
 	// Of each row. A token may stand in it twice with the same edit, and in no
 	// other way: a row of fewer edits repeats one.
@@ -92,7 +98,7 @@ const (
 const (
 	FlagNaN  = 1 // a logit is NaN or +Inf
 	FlagNone = 2 // no token is possible
-	FlagWide = 4 // the nucleus is wider than the candidates
+	FlagWide = 4 // the candidates or the racers are too few
 )
 
 // DraftWeights is the name of the weights that the drafted tokens of a step were
@@ -128,7 +134,7 @@ func abs(n int) int { return max(n, -n) }
 // NewSampler makes the graph of a draw, or of a verification. It consists of
 // standard operators, so that it runs wherever the model does, on logits that are
 // there already: what goes in beside them is a few numbers a row, and so is what
-// comes out, but for the noise of a race.
+// comes out.
 //
 // Sums are of float32, in blocks. Probabilities are those of package spec to
 // 1e-5, and a draw is spec's but where a coin lies that near to a token's edge.
@@ -138,13 +144,18 @@ func NewSampler(o SamplerOptions) (*onnxpb.ModelProto, error) {
 		return nil, fmt.Errorf("a sampler for a vocabulary of %d tokens: want 1 to %d", o.Vocab, 1<<24-1)
 	case o.Logits.Size() == 0 || o.Logits == Int32 || o.Logits == Int64:
 		return nil, fmt.Errorf("a sampler of logits of type %s", o.Logits)
-	case o.Steps < 0 || o.TopK < 0 || o.Candidates < 0:
+	case o.Steps < 0 || o.TopK < 0 || o.Candidates < 0 || o.Racers < 0:
 		return nil, errors.New("a sampler's counts are not negative")
 	case !(o.Temperature >= 0) || !(o.TopP >= 0 && o.TopP <= 1) || !(o.MinP >= 0 && o.MinP <= 1):
 		return nil, fmt.Errorf("a sampler of temperature %v, top-p %v, min-p %v", o.Temperature, o.TopP, o.MinP)
+	case o.Race && o.Temperature == 0:
+		return nil, errors.New("a sampler that races at temperature zero")
 	}
 	if o.Candidates == 0 {
 		o.Candidates = DefaultCandidates
+	}
+	if o.Racers == 0 {
+		o.Racers = DefaultRacers
 	}
 	s := &sampler{formula: newFormula(), o: o, block: int64(o.block()), stride: int64(o.Stride())}
 	s.blocks = s.stride / s.block
@@ -180,16 +191,17 @@ func (s *sampler) build() {
 	top := s.peak(logits)
 	flags = s.check(logits, top, flags)
 	weights, sum, wide, margin := s.standardize(logits, top)
-	if wide != "" {
-		flags = s.op("Add", flags, s.op("Mul", s.cast(wide, Float32), s.float(FlagWide)))
-	}
 	var token string
 	if o.Race {
-		s.input(SamplerNoise, Float32, -1, int64(o.Vocab))
-		token, margin = s.race(weights, margin)
+		var undecided string
+		token, margin, undecided = s.race(weights)
+		wide = s.either(wide, undecided)
 	} else {
 		s.input(SamplerUniforms, Float32, -1, 1)
 		token = s.draw(weights, SamplerUniforms)
+	}
+	if wide != "" {
+		flags = s.op("Add", flags, s.op("Mul", s.cast(wide, Float32), s.float(FlagWide)))
 	}
 	if margin == "" {
 		margin = s.op("Mul", sum, s.float(0))
@@ -203,6 +215,17 @@ func (s *sampler) build() {
 		return
 	}
 	s.verify(logits, top, weights, sum)
+}
+
+// either is a or b; an empty one holds nowhere.
+func (s *sampler) either(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	}
+	return s.op("Or", a, b)
 }
 
 // edit changes logits before the temperature: it gathers the tokens that are
@@ -290,22 +313,6 @@ func (s *sampler) nucleus(weights string) (kept, wide string) {
 		wide = s.op("Less", s.slice(through, n-1, n), need)
 	}
 	return kept, wide
-}
-
-// race draws the token of the smallest noise over weight.
-func (s *sampler) race(weights, margin string) (token, gap string) {
-	noise := SamplerNoise
-	if s.stride != int64(s.o.Vocab) {
-		noise = s.op("Pad", noise, s.ints(0, 0, 0, s.stride-int64(s.o.Vocab)), s.float(1))
-	}
-	possible := s.op("Greater", weights, s.float(0))
-	times := s.op("Where", possible, s.op("Div", noise, weights), s.float(math.Inf(1)))
-	values, tokens := s.pick(times, min(2, s.stride), intAttribute("largest", 0))
-	if margin == "" {
-		logs := s.op("Log", values)
-		margin = s.op("Sub", s.slice(logs, 1, 2), s.slice(logs, 0, 1))
-	}
-	return s.cast(s.slice(tokens, 0, 1), Float32), margin
 }
 
 // draw inverts the cumulative distribution at u: the block in which it lies, and

@@ -36,7 +36,7 @@ func (e *Engine) sampleWith(pair Pair) error {
 		Engine:   e,
 		waits:    e.settings.Sampling.Edits() || e.settings.Lookahead.Kind == spec.ConfidenceLookahead,
 		measures: e.settings.Lookahead.Kind == spec.AutoLookahead || e.settings.AutoLanes,
-		device:   remote.New(pair.Remote, e.settings.Sampling, e.rule, pair.Target.Vocab(), pair.EOS),
+		device:   remote.New(pair.Remote, e.settings.Sampling, e.rule, pair.EOS),
 	}
 	e.score.keep, e.draft.keep = pair.Remote.KeepTarget, pair.Remote.KeepDraft
 	return nil
@@ -51,8 +51,6 @@ func (s Settings) Remote(law bool) error {
 		return errors.New("a beam search (beams) looks at whole rows of logits")
 	case s.K > 0 && law:
 		return errors.New("a drafter without a model (drafter) has its distributions on the host")
-	case s.Rule.Invariant():
-		return fmt.Errorf("the rule %s (rule) promises the tokens of autoregressive sampling, and draws with more than float32 holds", s.Rule)
 	case s.K > 0 && s.Lookahead.Kind == spec.ConfidenceLookahead && s.Sampling.Greedy():
 		return errors.New("a lookahead by confidence (lookahead) at temperature 0 looks at the draft's logits")
 	}

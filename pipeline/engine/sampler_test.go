@@ -94,7 +94,9 @@ func (r *exactRemote) laws(rows []remote.Row) (laws []*spec.Dist, drawn []remote
 		case err != nil:
 			return nil, nil, err
 		default:
-			x.Token = d.Sample(row.Uniform)
+			if x.Token = d.Sample(row.Uniform); !r.rule.Replays() && !r.sampling.Greedy() {
+				x.Token, x.Margin = d.Race(row.Noise)
+			}
 			x.Prob = d.Prob(x.Token)
 			if r.sampling.Greedy() {
 				x.Margin = d.Margin()
@@ -160,7 +162,7 @@ func (r *exactRemote) Verify(rows []remote.Row, drafted []remote.Drafted, whole 
 		if p.W == nil || p.W[token] <= 0 || drawn[x.Row].NaN || drawn[x.Row].None {
 			continue // of a sequence that has ended; nobody looks at it
 		}
-		v := remote.Verified{Drafted: tokens[i], P: p.Prob(token), Q: q.Prob(token), Overlap: spec.Overlap(p, q), Recovered: spec.Residual(p, q, x.Uniform)}
+		v := remote.Verified{Drafted: tokens[i], P: p.Prob(token), Q: q.Prob(token), Overlap: spec.Overlap(p, q), Below: q.Below(token), Recovered: spec.Residual(p, q, x.Uniform)}
 		if r.sampling.Greedy() {
 			v.Unadjusted = q.Unadjusted(token)
 		}
@@ -186,7 +188,7 @@ func TestSamplerElsewhere(t *testing.T) {
 		if r.IntN(3) == 0 {
 			s.TopP = 0.8
 		}
-		rule, err := spec.ParseRule([]string{"rejection", "rejection", "lenient:0.5", "capped:0.6"}[r.IntN(4)])
+		rule, err := spec.ParseRule([]string{"rejection", "coupled", "match", "lenient:0.5", "capped:0.6"}[r.IntN(5)])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +217,7 @@ func TestSamplerElsewhere(t *testing.T) {
 		decode := func(there bool) ([]ran, []error, int) {
 			target, draft := enginetest.New(t, vocab, broken), enginetest.New(t, vocab, trimmed)
 			if few {
-				target.Blocks, draft.Blocks = 14, 14
+				target.Blocks, draft.Blocks = 12, 12
 			}
 			pair := Pair{Target: target, Draft: draft, Tokenizer: tokenizer, EOS: []int32{eos}}
 			if there {
@@ -236,7 +238,7 @@ func TestSamplerElsewhere(t *testing.T) {
 					err := e.Admit(Request{Prompt: prompt, Coins: spec.Coins{Seed: uint64(n), Row: uint64(i)}, Limit: 6 + 3*i,
 						Loop: func(l *Loop) error {
 							kept := *l.Outcome
-							kept.P, kept.Q, kept.Coins, kept.Margins, kept.Overlap = slices.Clone(l.P), slices.Clone(l.Q), slices.Clone(l.Coins), slices.Clone(l.Margins), slices.Clone(l.Overlap)
+							kept.P, kept.Q, kept.Coins, kept.Margins, kept.Overlap, kept.Below = slices.Clone(l.P), slices.Clone(l.Q), slices.Clone(l.Coins), slices.Clone(l.Margins), slices.Clone(l.Overlap), slices.Clone(l.Below)
 							out.loops = append(out.loops, Loop{Position: l.Position, K: l.K, Lanes: l.Lanes, Drafted: slices.Clone(l.Drafted), Emitted: l.Emitted, Scored: l.Scored, Outcome: &kept})
 							return nil
 						},
@@ -277,7 +279,7 @@ func TestSamplerElsewhere(t *testing.T) {
 					ends++
 				}
 				same := a.Position == b.Position && a.K == b.K && a.Lanes == b.Lanes && a.Emitted == b.Emitted && a.Scored == b.Scored && a.Accepted == b.Accepted && a.Token == b.Token && a.Kind == b.Kind &&
-					slices.Equal(a.Drafted, b.Drafted) && slices.Equal(a.P, b.P) && slices.Equal(a.Q, b.Q) && slices.Equal(a.Coins, b.Coins) && slices.Equal(a.Margins, b.Margins)
+					slices.Equal(a.Drafted, b.Drafted) && slices.Equal(a.P, b.P) && slices.Equal(a.Q, b.Q) && slices.Equal(a.Coins, b.Coins) && slices.Equal(a.Margins, b.Margins) && slices.Equal(a.Below, b.Below)
 				if !same {
 					t.Errorf("case %d, sequence %d, loop %d:\n got %+v %+v\nwant %+v %+v", n, i, j, b, b.Outcome, a, a.Outcome)
 				}

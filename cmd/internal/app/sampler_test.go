@@ -51,17 +51,16 @@ type decided struct {
 // draw from the same law.
 func TestSamplerOnDevice(t *testing.T) {
 	for _, device := range samplerDevices {
-		cases := []struct {
-			name     string
-			sampling spec.Sampling
-			rule     string
-		}{
+		cases := []draws{
 			{"nucleus", spec.Sampling{Temperature: 1, TopP: 0.9}, "rejection"},
 			{"greedy", spec.Sampling{}, "rejection"},
 			{"penalties", spec.Sampling{Temperature: 0.8, TopK: 40, RepetitionPenalty: 1.2, PresencePenalty: 0.3, MinNewTokens: 3, LogitBias: map[int32]float64{7: 2}}, "rejection"},
 			{"lenient", spec.Sampling{Temperature: 1.2}, "lenient:0.5"},
 			{"lenient greedy", spec.Sampling{}, "lenient:0.5"},
 			{"capped", spec.Sampling{Temperature: 0.7, MinP: 0.01}, "capped:0.8"},
+			{"coupled", spec.Sampling{Temperature: 1, TopP: 0.95}, "coupled"},
+			{"match", spec.Sampling{Temperature: 0.9, RepetitionPenalty: 1.2}, "match"},
+			{"coupled greedy", spec.Sampling{}, "coupled"},
 		}
 		sequences, tokens, near := 8, 16, 2e-5
 		if device == "cuda" { // a row's logits are not the same in another pass
@@ -69,7 +68,7 @@ func TestSamplerOnDevice(t *testing.T) {
 		}
 		modes := []pipeline.Mode{pipeline.ArS, pipeline.SpS}
 		if device == "webgpu" { // in software a pass takes a second, and a kernel's first use several
-			cases, modes, sequences, tokens, near = cases[2:3], modes[1:], 2, 3, 1e-3
+			cases, modes, sequences, tokens, near = []draws{cases[2], cases[6]}, modes[1:], 2, 3, 1e-3
 		}
 		all := map[string]*Models{}
 		for _, place := range []string{configs.SamplerHost, configs.SamplerDevice} {
@@ -101,6 +100,13 @@ func TestSamplerOnDevice(t *testing.T) {
 			})
 		}
 	}
+}
+
+// draws are settings that tokens are drawn with.
+type draws struct {
+	name     string
+	sampling spec.Sampling
+	rule     string
 }
 
 // sampled decodes the sequences and returns their loops.
@@ -167,7 +173,7 @@ func same(t *testing.T, a, b *decided, rule spec.Rule, near float64) (loops int,
 			what      string
 			got, want []float64
 			by        float64
-		}{{"p", y.P, x.P, near}, {"q", y.Q, x.Q, near}, {"overlap", y.Overlap, x.Overlap, near}, {"margin", y.Margins, x.Margins, 100 * near}} {
+		}{{"p", y.P, x.P, near}, {"q", y.Q, x.Q, near}, {"overlap", y.Overlap, x.Overlap, near}, {"margin", y.Margins, x.Margins, 100 * near}, {"below", y.Below, x.Below, near}, {"chance", y.Chance, x.Chance, 100 * near}} {
 			for j := range min(len(c.got), len(c.want)) {
 				if math.Abs(c.got[j]-c.want[j]) > c.by*max(1, math.Abs(c.want[j])) {
 					t.Errorf("loop %d: %s is %v, want %v", i, c.what, c.got, c.want)
@@ -177,7 +183,14 @@ func same(t *testing.T, a, b *decided, rule spec.Rule, near float64) (loops int,
 		}
 		if x.Accepted != y.Accepted {
 			at := min(x.Accepted, y.Accepted)
-			if gap := math.Abs(x.Coins[at]*rule.Factor()*x.P[at] - x.Q[at]); gap > near {
+			gap := math.Abs(x.Coins[at]*rule.Factor()*x.P[at] - x.Q[at])
+			switch {
+			case len(x.Chance) > 0: // coupled
+				gap = x.Margins[at]
+			case len(x.Below) > 0: // match
+				gap = min(math.Abs(x.Coins[at]-x.Below[at]), math.Abs(x.Coins[at]-x.Below[at]-x.Q[at]))
+			}
+			if gap > near {
 				t.Errorf("loop %d: %d drafted tokens are accepted, want %d; the coin is %g from its edge", i, y.Accepted, x.Accepted, gap)
 			}
 			return i, true
@@ -202,7 +215,6 @@ func TestSamplerFallsBack(t *testing.T) {
 		name, says string
 		change     func(*pipeline.Job, *configs.Config)
 	}{
-		{"coupled", "(rule)", func(j *pipeline.Job, _ *configs.Config) { j.Rule, _ = spec.ParseRule("coupled") }},
 		{"beams", "(beams)", func(j *pipeline.Job, _ *configs.Config) { j.Beams = &spec.Beams{Width: 2, DraftWidth: 4} }},
 		{"confidence", "(lookahead)", func(j *pipeline.Job, _ *configs.Config) {
 			j.Lookahead = "confidence:0.4"

@@ -12,11 +12,13 @@ import (
 // TestSamplerOnDevice: jobs whose tokens are drawn and verified by the device's
 // sampler say so, are killed and resumed like others, pass verify with and without
 // the models, and have the tokens of the same job on the host but for ties, of which
-// verify knows each.
+// verify knows each. Under rules that promise it, both modes have the same tokens.
 func TestSamplerOnDevice(t *testing.T) {
 	for name, flags := range map[string][]string{
 		"nucleus": {"--top-p", "0.95", "--lanes", "4", "--limit", "8"},
 		"greedy":  {"--temperature", "0", "--repetition-penalty", "1.1", "--lanes", "3", "--k", "6", "--limit", "8"},
+		"coupled": {"--temperature", "1", "--top-p", "0.95", "--rule", "coupled", "--k", "4", "--lanes", "4", "--limit", "4", "--max-new-tokens", "30"},
+		"match":   {"--temperature", "1", "--rule", "match", "--k", "1", "--lanes", "2", "--limit", "4", "--max-new-tokens", "30"},
 		"auto":    {"--temperature", "1", "--lookahead", "auto", "--lanes", "auto", "--rule", "lenient:0.6", "--limit", "6"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,10 +50,19 @@ func TestSamplerOnDevice(t *testing.T) {
 			for _, m := range verified.Models.Modes {
 				ties += m.Ties
 			}
-			differ, want := 0, tokens(t, filepath.Join(host, "small"))
-			for key, x := range tokens(t, dir) {
+			differ, apart := 0, 0
+			want, got := tokens(t, filepath.Join(host, "small")), tokens(t, dir)
+			for key, x := range got {
 				if !slices.Equal(x, want[key]) {
 					differ++
+				}
+				if row, ok := strings.CutPrefix(key, "ars"); ok && !slices.Equal(x, got["sps"+row]) {
+					apart++
+				}
+			}
+			if slices.Contains(flags, "coupled") || slices.Contains(flags, "match") {
+				if t.Logf("%d of %d rows differ between the modes", apart, len(got)/2); apart > ties {
+					t.Errorf("%d rows differ between the modes, with %d ties", apart, ties)
 				}
 			}
 			t.Logf("%d of %d completions differ from the host's, %d ties", differ, len(want), ties)

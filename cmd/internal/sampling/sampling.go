@@ -12,6 +12,6 @@ import (
 func Options(s spec.Sampling, rule spec.Rule, vocab int) graph.SamplerOptions {
 	return graph.SamplerOptions{
 		Vocab: vocab, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
-		Edits: s.Edits(), Race: !rule.For(s).Replays(),
+		Edits: s.Edits(), Race: !rule.For(s).Replays() && !s.Greedy(),
 	}
 }

@@ -44,6 +44,7 @@ type host struct {
 	*ort.Sampler
 	logits  ort.HostRows
 	weights [][]float32
+	drawn   []remote.Drawn
 }
 
 func (h *host) Draft(step int, rows []remote.Row, wait bool) ([]remote.Drawn, error) {
@@ -51,8 +52,8 @@ func (h *host) Draft(step int, rows []remote.Row, wait bool) ([]remote.Drawn, er
 }
 
 func (h *host) Draw(rows []remote.Row) (drawn []remote.Drawn, err error) {
-	drawn, h.weights, err = h.Weights(h.logits, rows)
-	return drawn, err
+	h.drawn, h.weights, err = h.Weights(h.logits, rows)
+	return h.drawn, err
 }
 
 func (h *host) Verify(rows []remote.Row, drafted []remote.Drafted, whole bool) ([]remote.Drawn, []remote.Verified, error) {
@@ -67,7 +68,7 @@ func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, c
 	}
 	r = r.For(s)
 	options := Options(s, r, vocab)
-	options.Candidates = candidates
+	options.Candidates, options.Racers = candidates, candidates
 	sampler, err := ort.NewSampler(o, options)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, c
 		}
 	})
 	h := &host{Sampler: sampler}
-	return &device{remote.New(h, s, r, vocab, nil), h, r, true}
+	return &device{remote.New(h, s, r, nil), h, r, true}
 }
 
 // Row is a place, and the logits there.

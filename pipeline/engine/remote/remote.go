@@ -8,9 +8,9 @@
 // What decides is spec.Decide, from the numbers that the log keeps, so that a log
 // replays as any other.
 //
-// Under the rule coupled the noise of a whole vocabulary goes to the device for
-// each row: the operators of a device have no exact integer arithmetic to make it
-// there. Penalties and bans see drafted tokens only where the host has them.
+// Under the rule coupled the device makes the noise of a position itself, of the four
+// words that a spec.Noise is. Penalties and bans see drafted tokens only where the
+// host has them.
 //
 // A draft step need not be waited for. Then a [Ref] stands for each token that it has
 // drawn, in the sequences and in the spans of passes, until the verification says
@@ -32,7 +32,7 @@ import (
 type Row = struct {
 	Edits   []spec.Edit
 	Uniform float64   // in [0, 1)
-	Noise   []float32 // rule coupled: by token
+	Noise   [4]uint32 // rule coupled: spec.Noise
 }
 
 // Drawn is what was drawn from a row.
@@ -41,8 +41,9 @@ type Drawn = struct {
 	Prob      float64
 	Margin    float64 // at temperature zero, and under coupled, see spec.Outcome; else 0
 	NaN, None bool    // a logit is NaN or +Inf, no token is possible; then the rest is void
-	// Wide says that the nucleus has more tokens than a row is sorted by. Draft and
-	// Draw have drawn again from the whole row; to Verify the rest is void then.
+	// Wide says that the nucleus has more tokens than a row is sorted by, or a race
+	// more than noise was made for. Draft and Draw have drawn again from the whole
+	// row; to Verify the rest is void then.
 	Wide bool
 }
 
@@ -82,7 +83,6 @@ type Device struct {
 	sampler  Sampler
 	sampling spec.Sampling
 	rule     spec.Rule
-	vocab    int
 	ends     []int32
 
 	rows    []Row
@@ -94,8 +94,8 @@ type Device struct {
 
 // New makes a Device. The rule is as it applies to the sampling, see [spec.Rule.For];
 // ends are the tokens behind which nothing is drafted.
-func New(sampler Sampler, s spec.Sampling, rule spec.Rule, vocab int, ends []int32) *Device {
-	return &Device{sampler: sampler, sampling: s, rule: rule, vocab: vocab, ends: ends}
+func New(sampler Sampler, s spec.Sampling, rule spec.Rule, ends []int32) *Device {
+	return &Device{sampler: sampler, sampling: s, rule: rule, ends: ends}
 }
 
 // Place is where a token is to be drawn.
@@ -181,22 +181,15 @@ func (d *Device) add(chain *spec.Chain, tokens []int32, coins spec.Uniforms, pur
 	}
 	row := &d.rows[n]
 	row.Edits, row.Uniform = row.Edits[:0], 0
-	coupled := !d.rule.Replays()
-	if coupled && len(row.Noise) != d.vocab {
-		row.Noise = make([]float32, d.vocab)
-	}
 	if d.sampling.Edits() {
 		if row.Edits, err = chain.Edits(tokens, row.Edits); err != nil {
 			return err
 		}
 	}
-	if coupled {
-		noise := coins.Noise(at)
-		for x := range row.Noise {
-			row.Noise[x] = float32(noise.At(int32(x)))
-		}
-	} else {
+	if d.rule.Replays() || d.sampling.Greedy() { // of one possible token nothing is raced
 		row.Uniform = coins.Uniform(purpose, at)
+	} else {
+		row.Noise = coins.Noise(at)
 	}
 	return nil
 }
