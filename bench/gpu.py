@@ -140,13 +140,13 @@ class Bench:
         return one, wide, draft
 
     def head(self):
-        print(f"\n| system | sequences | ArS tokens/s | SpS tokens/s, K = {self.a.k} | SpS/ArS | theory | tokens/loop | alpha | sampling |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        print(f"\n| system | sequences | ArS tokens/s | SpS tokens/s, K = {self.a.k} | SpS/ArS | theory | tokens/loop | alpha | waits/loop | sampling |")
+        print("|---|---|---|---|---|---|---|---|---|---|")
 
     def row(self, name, lanes, ars, sps, theory=""):
         rate = lambda r: f"{r['tokens_per_s']:.1f}" if r else "-"
         cells = [name, lanes, rate(ars), rate(sps), f"{sps['tokens_per_s'] / ars['tokens_per_s']:.2f}" if ars and sps else "-", theory]
-        cells += [f"{sps[key]:.2f}" if sps and key in sps else "" for key in ("tokens_per_loop", "alpha")]
+        cells += [f"{sps[key]:.2f}" if sps and key in sps else "" for key in ("tokens_per_loop", "alpha", "waits")]
         share = ""
         if sps and "sample_ms" in sps:
             share = f"{100 * sps['sample_ms'] / (sps['draft_ms'] + sps['score_ms'] + sps['sample_ms']):.1f}%"

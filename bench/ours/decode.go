@@ -61,7 +61,7 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 		}
 	}
 	*r = run{bench: b, engine: r.engine, target: r.target, started: r.started, prompts: r.prompts, seed: r.seed}
-	began := time.Now()
+	began, waits := time.Now(), ort.Waits()
 	for time.Since(began) < time.Duration(seconds)*time.Second {
 		if err := r.step(ctx); err != nil {
 			return nil, err
@@ -78,6 +78,7 @@ func (b *bench) decode(ctx context.Context, precision, k, lanes, how string, sec
 		"draft_ms":        milliseconds(r.draft) / float64(r.loops),
 		"score_ms":        milliseconds(r.score) / float64(r.loops),
 		"sample_ms":       milliseconds(r.sample) / float64(r.loops),
+		"waits":           float64(ort.Waits()-waits) / float64(r.rounds),
 	}, nil
 }
 
