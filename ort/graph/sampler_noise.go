@@ -103,7 +103,7 @@ func (n *noise) philox(index string, place int) (bits, third string) {
 		} else if place != groupPlace {
 			key = n.op("Add", key, n.longs("philox.place", []int64{0, 0, 0, 0, spread(uint32(place)), 0, 0, 0}, 2, 4))
 		}
-		bytes := n.cast(n.op("Div", products, n.words("philox.bytes", shifts, 8)), Uint8) // without what is above
+		bytes := n.op("Mod", n.op("Div", products, n.words("philox.bytes", shifts, 8)), n.word(256))
 		halves := n.split(n.along("Gather", 0, n.spreads(), n.cast(bytes, Int64)), 3, 2)
 		sum := halves[1]
 		if r > 0 {

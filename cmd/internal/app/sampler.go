@@ -42,7 +42,11 @@ func (m *Models) sampler(job *pipeline.Job, mode pipeline.Mode, device devices, 
 	if err != nil {
 		return nil, fmt.Errorf("draw on device %s: %w; set ort.sampler to host", device.target, err)
 	}
-	m.once(slog.LevelInfo, "draws on the device", "job", job.Name, "mode", mode, "device", device.target)
+	about := []any{"job", job.Name, "mode", mode, "device", device.target}
+	if settings.Rule.Invariant() {
+		about = append(about, "tokens", "those of autoregressive sampling, but for ties within float32")
+	}
+	m.once(slog.LevelInfo, "draws on the device", about...)
 	return s, nil
 }
 

@@ -34,6 +34,7 @@ func TestSamplerOnDevice(t *testing.T) {
 			if !strings.Contains(p.stderr.String(), "draws on the device") {
 				t.Errorf("it does not say where it draws:\n%s", &p.stderr)
 			}
+			draws := p
 			p = run(t, "submit", "verify", "small", "--out", out, "--models", "--json")
 			var verified struct {
 				Models struct {
@@ -63,6 +64,9 @@ func TestSamplerOnDevice(t *testing.T) {
 			if slices.Contains(flags, "coupled") || slices.Contains(flags, "match") {
 				if t.Logf("%d of %d rows differ between the modes", apart, len(got)/2); apart > ties {
 					t.Errorf("%d rows differ between the modes, with %d ties", apart, ties)
+				}
+				if !strings.Contains(draws.stderr.String(), "but for ties") {
+					t.Errorf("it does not say what is promised of the tokens:\n%s", &draws.stderr)
 				}
 			}
 			t.Logf("%d of %d completions differ from the host's, %d ties", differ, len(want), ties)
