@@ -61,7 +61,7 @@ func NewChain(s Sampling, vocab int, eos []int32) (*Chain, error) {
 			return nil, fmt.Errorf("forbidden token %d lies outside the vocabulary of %d", x, vocab)
 		}
 	}
-	if s.remembers() {
+	if s.Remembers() {
 		c.history = newHistory(vocab, s.NoRepeatNGramSize)
 	}
 	return c, nil

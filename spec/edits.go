@@ -14,7 +14,8 @@ type Edit = struct {
 
 // Edits appends to edits what [Chain.Standardize] would do, before the
 // temperature, to a row of logits for the token after tokens: one Edit for each
-// token whose logit changes. The rules for tokens are those of Standardize.
+// token whose logit changes. The rules for tokens are those of Standardize; where the
+// sampling does not remember, only how many they are counts.
 func (c *Chain) Edits(tokens []int32, edits []Edit) ([]Edit, error) {
 	if len(tokens) < c.prompt {
 		return edits, ErrShape
@@ -71,5 +72,5 @@ func (c *Chain) Edits(tokens []int32, edits []Edit) ([]Edit, error) {
 
 // Edits reports whether logits are changed before the temperature.
 func (s Sampling) Edits() bool {
-	return s.remembers() || len(s.LogitBias) > 0 || s.MinNewTokens > 0 || len(s.ForbiddenTokens) > 0
+	return s.Remembers() || len(s.LogitBias) > 0 || s.MinNewTokens > 0 || len(s.ForbiddenTokens) > 0
 }

@@ -92,9 +92,9 @@ func (s Sampling) Validate() error {
 // Greedy reports whether the distributions are one-hot.
 func (s Sampling) Greedy() bool { return s.Temperature == 0 }
 
-// remembers reports whether the distribution depends on which tokens the
-// sequence holds, and not only on the logits and the sequence's length.
-func (s Sampling) remembers() bool {
+// Remembers reports whether a law depends on the tokens before it, and not on the
+// logits and how many there are alone: penalties and forbidden n-grams do that.
+func (s Sampling) Remembers() bool {
 	return s.penalizesRepetition() || s.PresencePenalty != 0 || s.FrequencyPenalty != 0 || s.NoRepeatNGramSize > 0
 }
 

@@ -34,7 +34,7 @@ func (e *Engine) sampleWith(pair Pair) error {
 	}
 	e.sampler = &afar{
 		Engine:   e,
-		waits:    e.settings.Sampling.Edits() || e.settings.Lookahead.Kind == spec.ConfidenceLookahead,
+		waits:    e.settings.Sampling.Remembers() || e.settings.Lookahead.Kind == spec.ConfidenceLookahead,
 		measures: e.settings.Lookahead.Kind == spec.AutoLookahead || e.settings.AutoLanes,
 		device:   remote.New(pair.Remote, e.settings.Sampling, e.rule, pair.EOS),
 	}
@@ -107,11 +107,11 @@ func (s local) try(c *calibration, p *pass, _ bool) error {
 //
 // A loop waits for the device once, for its verification: what the draft steps draw
 // is fed to the next passes there, and until then remote.Refs stand for it. Each step
-// is waited for where the host needs its tokens: penalties and bans look at them, a
-// lookahead by confidence at their probability. So it is when a token has to be drawn
-// from a whole row, as the nucleus is wide: such a loop is made again, step by step,
-// and the loops after it are made so until one has no such row. Where lookahead or
-// lanes are chosen by what passes take, the last step is waited for, too.
+// is waited for where the host needs its tokens: penalties and forbidden n-grams look
+// at them, a lookahead by confidence at their probability. So it is when a token has
+// to be drawn from a whole row, as the nucleus is wide: such a loop is made again, step
+// by step, and the loops after it are made so until one has no such row. Where
+// lookahead or lanes are chosen by what passes take, the last step is waited for, too.
 type afar struct {
 	*Engine
 	device    *remote.Device

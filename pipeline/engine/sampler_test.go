@@ -188,6 +188,9 @@ func TestSamplerElsewhere(t *testing.T) {
 		if r.IntN(3) == 0 {
 			s.TopP = 0.8
 		}
+		if r.IntN(3) == 0 {
+			s.LogitBias, s.ForbiddenTokens, s.MinNewTokens = map[int32]float64{2: 1.5}, []int32{4}, 3
+		}
 		rule, err := spec.ParseRule([]string{"rejection", "coupled", "match", "lenient:0.5", "capped:0.6"}[r.IntN(5)])
 		if err != nil {
 			t.Fatal(err)
@@ -309,7 +312,8 @@ func TestSamplerWaits(t *testing.T) {
 		{"sampling", spec.Sampling{Temperature: 0.8, TopP: 0.9, TopK: 5, MinP: 0.01}, spec.Lookahead{}, k, 0, 1},
 		{"nothing drafted", spec.Sampling{Temperature: 1}, spec.Lookahead{}, 0, 0, 1},
 		{"penalties", spec.Sampling{Temperature: 1, PresencePenalty: 0.1}, spec.Lookahead{}, k, 0, k + 1},
-		{"bans", spec.Sampling{Temperature: 1, ForbiddenTokens: []int32{1}}, spec.Lookahead{}, k, 0, k + 1},
+		{"n-grams", spec.Sampling{Temperature: 1, NoRepeatNGramSize: 3}, spec.Lookahead{}, k, 0, k + 1},
+		{"bans", spec.Sampling{Temperature: 1, ForbiddenTokens: []int32{1}, MinNewTokens: 3, LogitBias: map[int32]float64{2: 1}}, spec.Lookahead{}, k, 0, 1},
 		{"auto", spec.Sampling{Temperature: 1}, spec.Lookahead{Kind: spec.AutoLookahead}, k, 0, 2},
 		{"confidence", spec.Sampling{Temperature: 1}, spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 1e-9}, k, 0, k + 1},
 		// Every row is wide: what was drafted at first is drafted again, and verified twice.

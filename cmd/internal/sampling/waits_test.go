@@ -12,7 +12,7 @@ import (
 	"github.com/draftmill/draftmill/spec"
 )
 
-// pairT are the demo's models on a device, loaded once.
+// pairT are a target and a draft on a device, loaded once.
 type pairT struct {
 	t             *testing.T
 	options       ort.Options
@@ -20,14 +20,14 @@ type pairT struct {
 	tokenizer     *tokenize.Tokenizer
 }
 
-func newPairT(t *testing.T, o ort.Options) *pairT {
+func newPairT(t *testing.T, o ort.Options, dir string) *pairT {
 	t.Helper()
 	p := &pairT{t: t, options: o}
 	for _, m := range []struct {
 		name string
 		to   **ort.Model
 	}{{"target", &p.target}, {"draft", &p.draft}} {
-		b, err := ort.OpenBundle("../../../testdata/demo/" + m.name)
+		b, err := ort.OpenBundle("../../../testdata/" + dir + "/" + m.name)
 		if err == nil {
 			*m.to, err = ort.Load(b, o)
 		}
@@ -82,6 +82,9 @@ func (p *pairT) decode(d decoding) (out decoded) {
 	if d.settings.K == 0 {
 		pair.Draft = nil
 	}
+	if e := p.target.Bundle().Encoder; e != nil {
+		pair.Encoder = &engine.Encoder{Start: e.Start, Most: e.Most}
+	}
 	if !d.here {
 		o := Options(d.settings.Sampling, d.settings.Rule, target.Vocab())
 		o.Candidates = d.candidates
@@ -108,7 +111,7 @@ func (p *pairT) decode(d decoding) (out decoded) {
 				prompt = append(prompt, int32(7+(5*i+11*j)%90))
 			}
 			err := e.Admit(engine.Request{
-				Prompt: prompt, Limit: d.tokens, Coins: spec.Coins{Seed: 5, Row: uint64(i)},
+				Prompt: pair.Prompt(prompt), Limit: d.tokens, Coins: spec.Coins{Seed: 5, Row: uint64(i)},
 				Loop: func(l *engine.Loop) error {
 					n++
 					kept := *l.Outcome
@@ -145,8 +148,8 @@ func (p *pairT) decode(d decoding) (out decoded) {
 // against the host's by the tests of package app, and waits are counted here.
 func TestOneWait(t *testing.T) {
 	eachDevice(t, func(t *testing.T, o ort.Options) {
-		pair := newPairT(t, o)
-		const never = 1e-30 // a confidence that every token has
+		pair := newPairT(t, o, "demo")
+		rules := []string{"rejection", "rejection", "lenient:0.5", "coupled", "match"}
 		sampling := []spec.Sampling{
 			{Temperature: 0.8, TopP: 0.9}, {Temperature: 1}, {Temperature: 0.8, TopK: 20}, {Temperature: 1.2, MinP: 0.05}, {Temperature: 0.7, TopP: 0.95, TopK: 50, MinP: 0.01},
 		}
@@ -156,7 +159,11 @@ func TestOneWait(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint("K=", k), func(t *testing.T) {
-				d := decoding{settings: engine.Settings{K: k, Lanes: 3, Sampling: sampling[k-1], PassTokens: 24}, sequences: 7, tokens: 20, eos: cut}
+				rule, err := spec.ParseRule(rules[k-1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := decoding{settings: engine.Settings{K: k, Lanes: 3, Sampling: sampling[k-1], Rule: rule, PassTokens: 24}, sequences: 7, tokens: 20, eos: cut}
 				if o.Device == "webgpu" {
 					d.sequences, d.tokens = 2, 4
 				}
@@ -188,6 +195,26 @@ func TestOneWait(t *testing.T) {
 		}
 		if ends == 0 && o.Device != "webgpu" {
 			t.Error("no sequence ended inside of a draft")
+		}
+	})
+}
+
+// never is a confidence that every token has.
+const never = 1e-30
+
+// TestOneWaitCrossed: so it is with encoder-decoder models, in lanes and as they were
+// exported.
+func TestOneWaitCrossed(t *testing.T) {
+	eachDevice(t, func(t *testing.T, o ort.Options) {
+		if o.Device != "cpu" {
+			return // which such models run on alone
+		}
+		for _, o.AsExported = range []bool{false, true} {
+			pair := newPairT(t, o, "translate")
+			d := decoding{settings: engine.Settings{K: 3, Lanes: 3, Sampling: spec.Sampling{Temperature: 1}, PassTokens: 24}, sequences: 5, tokens: 12, eos: []int32{8, 40}}
+			got := pair.decode(d)
+			d.settings.Lookahead = spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: never}
+			equal(t, got, pair.decode(d))
 		}
 	})
 }
@@ -224,7 +251,7 @@ func TestWaits(t *testing.T) {
 		if o.Device == "webgpu" {
 			return // the case of TestOneWait is enough where a pass takes a second
 		}
-		pair := newPairT(t, o)
+		pair := newPairT(t, o, "demo")
 		const k = 3
 		for _, c := range []struct {
 			name        string
@@ -277,7 +304,7 @@ func TestWideLoops(t *testing.T) {
 		if o.Device != "cpu" {
 			return // see TestOneWait
 		}
-		pair := newPairT(t, o)
+		pair := newPairT(t, o, "demo")
 		for _, candidates := range []int{2, 20} {
 			d := decoding{settings: engine.Settings{K: 3, Lanes: 3, Sampling: spec.Sampling{Temperature: 0.9, TopP: 0.8}, PassTokens: 24}, sequences: 6, tokens: 24, eos: []int32{8, 40}}
 			want := pair.decode(d)

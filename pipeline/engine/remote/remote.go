@@ -9,8 +9,8 @@
 // replays as any other.
 //
 // Under the rule coupled the device makes the noise of a position itself, of the four
-// words that a spec.Noise is. Penalties and bans see drafted tokens only where the
-// host has them.
+// words that a spec.Noise is. Penalties and forbidden n-grams see drafted tokens only
+// where the host has them.
 //
 // A draft step need not be waited for. Then a [Ref] stands for each token that it has
 // drawn, in the sequences and in the spans of passes, until the verification says
@@ -230,7 +230,7 @@ func (d *Device) Verify(loops []Loop) (ok bool, err error) {
 				return false, nil
 			}
 		}
-		if !whole && wide(loops, drawn) {
+		if !whole && len(verified) > 0 && wide(loops, drawn) { // else Draw has drawn again
 			whole = true
 			continue
 		}
