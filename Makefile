@@ -46,7 +46,7 @@ test-report: ort
 ## test-webgpu: the engine's conformance suite and the sampler on WebGPU, in software where there is no GPU
 test-webgpu: ort
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'WebGPU|Mover' ./ort
-	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'Standardize|Verify|Wide|NoDistribution|Noise|Race|OneWait' ./cmd/internal/sampling
+	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'Standardize|Verify|Wide|NoDistribution|Confidence|Noise|Race|OneWait' ./cmd/internal/sampling
 	ort/orttest/swiftshader.sh $(GO) test -tags webgpu -run 'DevicesOfAPair|SamplerOnDevice' ./cmd/internal/app
 
 ## test-cuda: the same on NVIDIA GPUs; without one it says so (GPU=1: and fails); see docs/gpu.md

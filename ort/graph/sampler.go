@@ -26,6 +26,9 @@ type SamplerOptions struct {
 	// (Gumbel-max), and not by inverting the cumulative distribution. It is not for
 	// temperature zero, where one token is possible.
 	Race bool
+	// Confidence says that, at temperature zero, a drawn token's probability is that
+	// of the softmax of the logits as they came. Else it is 1 there.
+	Confidence bool
 	// Candidates is how many of the heaviest tokens are sorted to find a nucleus;
 	// 0 takes DefaultCandidates. A row whose nucleus is wider is flagged Wide, and
 	// is to be computed again with as many candidates as there are tokens.
@@ -76,7 +79,7 @@ const (
 // What is said of a row.
 const (
 	DrawnToken   = iota
-	DrawnProb    // of the token
+	DrawnProb    // of the token; see Confidence
 	DrawnMargin  // at temperature zero the largest less the second largest logit; with Race log of the second smallest over the smallest; else 0
 	DrawnFlags   // a sum of Flag constants
 	DrawnNumbers // how many they are
@@ -182,11 +185,12 @@ func (s *sampler) build() {
 		logits = s.cast(logits, Float32)
 	}
 	flags := ""
-	if o.Edits {
-		logits, flags = s.edit(logits)
-	}
 	if s.stride != int64(o.Vocab) {
 		logits = s.op("Pad", logits, s.ints(0, 0, 0, s.stride-int64(o.Vocab)), s.float(math.Inf(-1)))
+	}
+	came := logits
+	if o.Edits {
+		logits, flags = s.edit(logits)
 	}
 	top := s.peak(logits)
 	flags = s.check(logits, top, flags)
@@ -208,6 +212,9 @@ func (s *sampler) build() {
 	}
 	token = s.op("Min", token, s.float(float64(o.Vocab-1))) // more only in rows that are flagged
 	prob := s.op("Div", s.at(weights, token), sum)
+	if o.Confidence && o.Temperature == 0 {
+		prob = s.softmax(came, token)
+	}
 	s.output(SamplerNumbers, Float32, s.along("Concat", 1, token, prob, margin, flags), -1, DrawnNumbers)
 	if o.Steps == 0 {
 		s.output(SamplerTokens, Int64, s.cast(token, Int64), -1, 1)
@@ -215,6 +222,12 @@ func (s *sampler) build() {
 		return
 	}
 	s.verify(logits, top, weights, sum)
+}
+
+// softmax is the probability that logits give a token.
+func (s *sampler) softmax(logits, token string) string {
+	exp := s.op("Exp", s.op("Sub", logits, s.peak(logits)))
+	return s.op("Div", s.at(exp, token), s.sum(exp))
 }
 
 // either is a or b; an empty one holds nowhere.

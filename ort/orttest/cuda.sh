@@ -7,7 +7,7 @@
 # machine without Go; DRAFTMILL_ORT_LIBRARY names the library there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-suites="ort:CUDA cmd/internal/sampling:Standardize|Verify|Wide|NoDistribution|Noise|Race|Wait cmd/internal/app:SamplerOnDevice"
+suites="ort:CUDA cmd/internal/sampling:Standardize|Verify|Wide|NoDistribution|Confidence|Noise|Race|Wait cmd/internal/app:SamplerOnDevice"
 
 if [ "${1:-}" = build ]; then
 	dir=$(mkdir -p "$2" && cd "$2" && pwd)

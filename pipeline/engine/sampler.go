@@ -51,8 +51,6 @@ func (s Settings) Remote(law bool) error {
 		return errors.New("a beam search (beams) looks at whole rows of logits")
 	case s.K > 0 && law:
 		return errors.New("a drafter without a model (drafter) has its distributions on the host")
-	case s.K > 0 && s.Lookahead.Kind == spec.ConfidenceLookahead && s.Sampling.Greedy():
-		return errors.New("a lookahead by confidence (lookahead) at temperature 0 looks at the draft's logits")
 	}
 	return nil
 }

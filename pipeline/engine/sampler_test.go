@@ -99,7 +99,7 @@ func (r *exactRemote) laws(rows []remote.Row) (laws []*spec.Dist, drawn []remote
 			}
 			x.Prob = d.Prob(x.Token)
 			if r.sampling.Greedy() {
-				x.Margin = d.Margin()
+				x.Margin, x.Prob = d.Margin(), softmaxAt(r.logits[i*vocab:(i+1)*vocab], x.Token)
 			}
 		}
 		laws, drawn = append(laws, d), append(drawn, x)
@@ -196,7 +196,7 @@ func TestSamplerElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		settings := Settings{K: r.IntN(6), Lanes: 1 + r.IntN(5), Sampling: s, Rule: rule, PassTokens: 8 + r.IntN(30)}
-		if s.Temperature > 0 && r.IntN(3) == 0 {
+		if r.IntN(3) == 0 {
 			settings.Lookahead = spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: 0.3}
 		}
 		few, wide := r.IntN(2) == 0, []int{0, 3, 20}[r.IntN(3)]

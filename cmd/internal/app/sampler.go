@@ -38,7 +38,7 @@ func (m *Models) sampler(job *pipeline.Job, mode pipeline.Mode, device devices, 
 		return nil, nil
 	}
 	options := ort.Options{Threads: m.cfg.ORT.Threads, Device: device.target, ProviderOptions: m.providerOptions(device.target)}
-	s, err := ort.NewPairSampler(options, sampling.Options(job.Sampling, settings.Rule, target.Vocab()), target, draft)
+	s, err := ort.NewPairSampler(options, sampling.Options(job.Sampling, settings.Rule, settings.Lookahead, target.Vocab()), target, draft)
 	if err != nil {
 		return nil, fmt.Errorf("draw on device %s: %w; set ort.sampler to host", device.target, err)
 	}

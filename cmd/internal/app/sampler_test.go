@@ -52,15 +52,16 @@ type decided struct {
 func TestSamplerOnDevice(t *testing.T) {
 	for _, device := range samplerDevices {
 		cases := []draws{
-			{"nucleus", spec.Sampling{Temperature: 1, TopP: 0.9}, "rejection"},
-			{"greedy", spec.Sampling{}, "rejection"},
-			{"penalties", spec.Sampling{Temperature: 0.8, TopK: 40, RepetitionPenalty: 1.2, PresencePenalty: 0.3, MinNewTokens: 3, LogitBias: map[int32]float64{7: 2}}, "rejection"},
-			{"lenient", spec.Sampling{Temperature: 1.2}, "lenient:0.5"},
-			{"lenient greedy", spec.Sampling{}, "lenient:0.5"},
-			{"capped", spec.Sampling{Temperature: 0.7, MinP: 0.01}, "capped:0.8"},
-			{"coupled", spec.Sampling{Temperature: 1, TopP: 0.95}, "coupled"},
-			{"match", spec.Sampling{Temperature: 0.9, RepetitionPenalty: 1.2}, "match"},
-			{"coupled greedy", spec.Sampling{}, "coupled"},
+			{"nucleus", spec.Sampling{Temperature: 1, TopP: 0.9}, "rejection", ""},
+			{"greedy", spec.Sampling{}, "rejection", ""},
+			{"penalties", spec.Sampling{Temperature: 0.8, TopK: 40, RepetitionPenalty: 1.2, PresencePenalty: 0.3, MinNewTokens: 3, LogitBias: map[int32]float64{7: 2}}, "rejection", ""},
+			{"lenient", spec.Sampling{Temperature: 1.2}, "lenient:0.5", ""},
+			{"lenient greedy", spec.Sampling{}, "lenient:0.5", ""},
+			{"capped", spec.Sampling{Temperature: 0.7, MinP: 0.01}, "capped:0.8", ""},
+			{"coupled", spec.Sampling{Temperature: 1, TopP: 0.95}, "coupled", ""},
+			{"match", spec.Sampling{Temperature: 0.9, RepetitionPenalty: 1.2}, "match", ""},
+			{"coupled greedy", spec.Sampling{}, "coupled", ""},
+			{"confidence", spec.Sampling{RepetitionPenalty: 1.2}, "rejection", "confidence:0.6"},
 		}
 		sequences, tokens, near := 8, 16, 2e-5
 		if device == "cuda" { // a row's logits are not the same in another pass
@@ -83,16 +84,24 @@ func TestSamplerOnDevice(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, mode := range modes {
-					host := sampled(t, all[configs.SamplerHost], mode, c.sampling, rule, sequences, tokens)
-					there := sampled(t, all[configs.SamplerDevice], mode, c.sampling, rule, sequences, tokens)
-					ties, loops := 0, 0
+					host := sampled(t, all[configs.SamplerHost], mode, c, rule, sequences, tokens)
+					there := sampled(t, all[configs.SamplerDevice], mode, c, rule, sequences, tokens)
+					ties, loops, short := 0, 0, 0
 					for i := range host {
 						n, tie := same(t, &host[i], &there[i], rule.For(c.sampling), near)
 						if loops += n; tie {
 							ties++
 						}
+						for _, drafted := range host[i].tried {
+							if len(drafted) == 1 {
+								short++
+							}
+						}
 					}
 					t.Logf("%s: %d loops alike, %d of %d sequences part at a tie", mode, loops, ties, sequences)
+					if c.lookahead != "" && mode == pipeline.SpS && (short == 0 || short == loops) {
+						t.Errorf("%d of %d loops draft one token: the lookahead decides nothing", short, loops)
+					}
 					if ties > 1 {
 						t.Errorf("%s: %d ties", mode, ties)
 					}
@@ -104,16 +113,17 @@ func TestSamplerOnDevice(t *testing.T) {
 
 // draws are settings that tokens are drawn with.
 type draws struct {
-	name     string
-	sampling spec.Sampling
-	rule     string
+	name      string
+	sampling  spec.Sampling
+	rule      string
+	lookahead string
 }
 
 // sampled decodes the sequences and returns their loops.
-func sampled(t *testing.T, models *Models, mode pipeline.Mode, s spec.Sampling, rule spec.Rule, sequences, tokens int) []decided {
+func sampled(t *testing.T, models *Models, mode pipeline.Mode, c draws, rule spec.Rule, sequences, tokens int) []decided {
 	t.Helper()
 	job, place := demoJob(t, models)
-	job.Sampling, job.Rule = s, rule
+	job.Sampling, job.Rule, job.Lookahead = c.sampling, rule, c.lookahead
 	pair, release, err := models.Open(pipeline.Place{}, 0)(t.Context(), &job, place, mode)
 	if err != nil {
 		t.Fatal(err)
@@ -216,9 +226,6 @@ func TestSamplerFallsBack(t *testing.T) {
 		change     func(*pipeline.Job, *configs.Config)
 	}{
 		{"beams", "(beams)", func(j *pipeline.Job, _ *configs.Config) { j.Beams = &spec.Beams{Width: 2, DraftWidth: 4} }},
-		{"confidence", "(lookahead)", func(j *pipeline.Job, _ *configs.Config) {
-			j.Lookahead = "confidence:0.4"
-		}},
 		{"drafter", "(drafter)", func(j *pipeline.Job, _ *configs.Config) {
 			j.Draft, j.Drafter = nil, &pipeline.Drafter{Kind: "lookup", N: 2}
 		}},

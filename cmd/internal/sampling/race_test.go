@@ -13,10 +13,7 @@ import (
 // gaps within rounding, whose logarithms are spec's too; also where the candidates are
 // few, and rows have to be computed again.
 func TestRace(t *testing.T) {
-	rule, err := spec.ParseRule("coupled")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule := ruleT(t, "coupled")
 	eachDevice(t, func(t *testing.T, o ort.Options) {
 		r := rand.New(rand.NewPCG(8, 5))
 		rows, ties, reran, worst := 0, 0, 0, 0.0
@@ -30,6 +27,7 @@ func TestRace(t *testing.T) {
 			{301, 0, spec.Sampling{Temperature: 0.8, TopP: 0.95}},
 			{5000, 0, spec.Sampling{Temperature: 1}},
 			{5003, 0, spec.Sampling{Temperature: 0.7, TopP: 0.9, RepetitionPenalty: 1.3, MinNewTokens: 30}},
+			{50257, 0, spec.Sampling{Temperature: 1.2}},
 			{700, 100, spec.Sampling{Temperature: 1, TopK: 200}},
 			{1000, 6, spec.Sampling{Temperature: 1.4}}, // often too few
 		} {

@@ -8,10 +8,12 @@ import (
 	"github.com/draftmill/draftmill/spec"
 )
 
-// Options are those of a sampler for this sampling.
-func Options(s spec.Sampling, rule spec.Rule, vocab int) graph.SamplerOptions {
+// Options are those of a sampler for this sampling. A lookahead asks for what it looks
+// at.
+func Options(s spec.Sampling, rule spec.Rule, lookahead spec.Lookahead, vocab int) graph.SamplerOptions {
 	return graph.SamplerOptions{
 		Vocab: vocab, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
-		Edits: s.Edits(), Race: !rule.For(s).Replays() && !s.Greedy(),
+		Edits: s.Edits(), Confidence: lookahead.Kind == spec.ConfidenceLookahead,
+		Race: !rule.For(s).Replays() && !s.Greedy(),
 	}
 }

@@ -60,15 +60,25 @@ func (h *host) Verify(rows []remote.Row, drafted []remote.Drafted, whole bool) (
 	return h.Sampler.Verify(h.logits, rows, drafted, whole)
 }
 
-func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, candidates int) *device {
+func ruleT(t testing.TB, name string) spec.Rule {
 	t.Helper()
-	r, err := spec.ParseRule(rule)
+	r, err := spec.ParseRule(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r = r.For(s)
-	options := Options(s, r, vocab)
+	return r
+}
+
+func deviceT(t testing.TB, o ort.Options, s spec.Sampling, rule string, vocab, candidates int) *device {
+	t.Helper()
+	r := ruleT(t, rule).For(s)
+	options := Options(s, r, spec.Lookahead{}, vocab)
 	options.Candidates, options.Racers = candidates, candidates
+	return deviceOf(t, o, s, r, options)
+}
+
+func deviceOf(t testing.TB, o ort.Options, s spec.Sampling, r spec.Rule, options graph.SamplerOptions) *device {
+	t.Helper()
 	sampler, err := ort.NewSampler(o, options)
 	if err != nil {
 		t.Fatal(err)
@@ -446,6 +456,38 @@ func TestWide(t *testing.T) {
 			}
 			if d.host.Reran() != i {
 				t.Errorf("%d rows were computed again after row %d", d.host.Reran(), i)
+			}
+		}
+	})
+}
+
+// TestConfidence: at temperature zero a token's probability is what its model's logits
+// say, before penalties, where a lookahead looks at it, and 1 elsewhere.
+func TestConfidence(t *testing.T) {
+	eachDevice(t, func(t *testing.T, o ort.Options) {
+		const vocab = 300
+		s := spec.Sampling{RepetitionPenalty: 1.5, ForbiddenTokens: []int32{4}}
+		r := rand.New(rand.NewPCG(3, 9))
+		for _, lookahead := range []spec.Lookahead{{}, {Kind: spec.ConfidenceLookahead, Threshold: 0.5}} {
+			d := deviceOf(t, o, s, spec.Rejection, Options(s, spec.Rejection, lookahead, vocab))
+			for range cases(o, 20) {
+				row := Row{Logits: randomRow(r, vocab), Tokens: []int32{int32(r.IntN(vocab)), 7}, Coins: spec.Coins{}}
+				row.Chain = chainT(t, s, vocab, row.Tokens[:1])
+				drawn, err := d.Draw([]Row{row})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var sum float64
+				for _, l := range row.Logits {
+					sum += math.Exp(float64(l))
+				}
+				want := 1.
+				if lookahead.Kind != "" {
+					want = math.Exp(float64(row.Logits[drawn[0].Token])) / sum
+				}
+				if math.Abs(drawn[0].Prob-want) > near {
+					t.Errorf("%+v: probability %v, want %v", lookahead, drawn[0].Prob, want)
+				}
 			}
 		}
 	})

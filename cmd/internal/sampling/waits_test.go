@@ -86,7 +86,7 @@ func (p *pairT) decode(d decoding) (out decoded) {
 		pair.Encoder = &engine.Encoder{Start: e.Start, Most: e.Most}
 	}
 	if !d.here {
-		o := Options(d.settings.Sampling, d.settings.Rule, target.Vocab())
+		o := Options(d.settings.Sampling, d.settings.Rule, d.settings.Lookahead, target.Vocab())
 		o.Candidates = d.candidates
 		s, err := ort.NewPairSampler(p.options, o, target, draft)
 		if err != nil {
@@ -166,6 +166,9 @@ func TestOneWait(t *testing.T) {
 				d := decoding{settings: engine.Settings{K: k, Lanes: 3, Sampling: sampling[k-1], Rule: rule, PassTokens: 24}, sequences: 7, tokens: 20, eos: cut}
 				if o.Device == "webgpu" {
 					d.sequences, d.tokens = 2, 4
+				}
+				if k == 4 {
+					d.settings.Rule = ruleT(t, "coupled")
 				}
 				got := pair.decode(d)
 				d.settings.Lookahead = spec.Lookahead{Kind: spec.ConfidenceLookahead, Threshold: never}
