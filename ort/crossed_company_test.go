@@ -2,7 +2,9 @@ package ort
 
 import (
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -140,5 +142,49 @@ func playCrossed(t *testing.T, d, reference *Decoder, r *rand.Rand, steps int) {
 	}
 	if c := d.caches.(*crossedPaged); len(c.pool.free) != len(c.pool.holders) {
 		t.Errorf("%d of %d blocks are free in the end", len(c.pool.free), len(c.pool.holders))
+	}
+}
+
+// TestCrossedRewrittenEqualsExported: the rewritten decoder computes what the exporter's
+// graphs do, as far as the decoder goes.
+func TestCrossedRewrittenEqualsExported(t *testing.T) {
+	for _, name := range slices.Concat(crossedModels, []string{"translate/target", "translate/draft"}) {
+		t.Run(name, func(t *testing.T) {
+			dir := exportedDir(name)
+			if strings.HasPrefix(name, "translate") {
+				dir = filepath.Join("..", "testdata", name)
+			}
+			equalsExported(t, dir)
+		})
+	}
+}
+
+func equalsExported(t *testing.T, dir string) {
+	t.Helper()
+	ours, exported := loadT(t, dir, Options{Threads: 1}), loadT(t, dir, Options{Threads: 1, AsExported: true})
+	if why := ours.Ragged(); why != nil {
+		t.Fatal(why)
+	}
+	most := min(200, ours.Bundle().Encoder.Most)
+	decoders := []*Decoder{decoderT(t, ours), decoderT(t, exported)}
+	slots := []int{alloc(t, decoders[0]), alloc(t, decoders[1])}
+	for _, input := range []int{1, 7, most} {
+		tokens := selfTestTokens(input+most, ours.Vocab())
+		past := 0
+		for i, n := range []int{input + 3, 1, 5, most - 20, 1, 7} {
+			span := Span{Past: past, Tokens: tokens[past : past+n], Rows: min(n, past+n-input), Input: input}
+			var logits [2][]float32
+			for j, d := range decoders {
+				span.Slot = slots[j]
+				var err error
+				if logits[j], err = d.Forward(t.Context(), []Span{span}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if off := relative(logits[0], logits[1], ours.Vocab()); !(off <= exact) {
+				t.Errorf("an input of %d, step %d: %.2g off, at most %.2g is allowed", input, i, off, exact)
+			}
+			past += n
+		}
 	}
 }

@@ -12,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/draftmill/draftmill/ort/graph"
+	"github.com/draftmill/draftmill/ort/graph/onnxpb"
 )
 
 // crossedModels are the encoder-decoder models of testdata/models: merged
@@ -286,6 +289,51 @@ func TestCrossedBundles(t *testing.T) {
 		if _, err := OpenBundle(dir); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("model folder %s: %s", dir, c.want)) {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
+	}
+}
+
+// TestCrossedNotRewritten: a decoder that cannot be rewritten runs as it was exported,
+// one sequence after another, and says why.
+func TestCrossedNotRewritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(exportedDir("t5-optimum-split"))); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "decoder_with_past_model.onnx")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(data, m); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing is added to the logits, but by way of all tokens of a run.
+	for _, n := range m.Graph.Node {
+		if slices.Equal(n.Output, []string{"logits"}) {
+			n.Output[0] = "own"
+		}
+	}
+	m.Graph.Node = append(m.Graph.Node,
+		&onnxpb.NodeProto{OpType: proto.String("ReduceSum"), Input: []string{"own"}, Output: []string{"sum"}},
+		&onnxpb.NodeProto{OpType: proto.String("Sub"), Input: []string{"sum", "sum"}, Output: []string{"nothing"}},
+		&onnxpb.NodeProto{OpType: proto.String("Add"), Input: []string{"own", "nothing"}, Output: []string{"logits"}})
+	if data, err = proto.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "(ReduceSum): it mixes tokens"
+	model := loadT(t, dir, Options{Threads: 1})
+	if why := model.Ragged(); why == nil || !strings.Contains(why.Error(), want) || model.Exact() {
+		t.Errorf("not rewritten because of %v, want %s", why, want)
+	}
+	if details, err := model.Bundle().Details(); err != nil || details.Ragged == nil || !strings.Contains(details.Ragged.Error(), want) {
+		t.Errorf("%v, %+v", err, details)
+	}
+	if err := model.SelfTest(4); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -133,6 +133,7 @@ func (m *Model) newDecoder(cacheBytes int) (*Decoder, error) {
 		}
 	}
 	if err != nil {
+		d.caches = nil // an error has none: what it holds is a nil pointer of some type
 		return nil, errors.Join(err, d.free())
 	}
 	return d, nil

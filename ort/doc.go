@@ -16,7 +16,7 @@
 // logits are wanted. Saying fewer cached tokens than there are is the rollback.
 //
 // On the CPU, ort/graph rewrites the exporter's graph so that one run takes all
-// spans, and session.go makes a session of it in which our operators (operators.c)
+// spans, and session.go makes a session of it in which our operators (operators*.c)
 // call our kernels (ort/kernels):
 //
 //   - The tokens of all spans are one packed row; nothing is padded or fed twice.
@@ -45,8 +45,11 @@
 // An encoder-decoder model (T5, BART, Marian; Optimum's
 // text2text-generation-with-past) is an encoder and a decoder, in one graph or in
 // two (bundle_crossed.go). Span.Input says how many of a sequence's first tokens are
-// the input. The encoder reads them once; sequences that share them share its states
-// and what the decoder makes of those (crossed.go). It runs on the CPU, as exported.
+// the input. The encoder reads them once, as it was exported (encoding.go). On the CPU
+// the decoder is rewritten (session_crossed.go), and the states' keys and values are the
+// beginning of the sequence's cache (crossed_paged.go). Where that cannot be, graphs run
+// as exported, and sequences that share an input share its states and what the decoder
+// makes of those (crossed.go). Devices do not run such models.
 //
 // # Devices
 //

@@ -7,7 +7,8 @@
 //	ReadLayout    the contract of the KV cache, or why not (contract.go;
 //	              of encoder-decoder models crossed.go)
 //	Weigh         types and number of the parameters       (weigh.go)
-//	NewRagged     ragged passes over a paged cache         (ragged.go)
+//	NewRagged     ragged passes over a paged cache         (ragged.go;
+//	              of encoder-decoder models ragged_crossed.go)
 //	NewSampler    draws and verification on a device       (sampler.go)
 //
 // The messages of a file are the generated types of onnxpb, whose doc.go says how

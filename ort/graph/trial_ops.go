@@ -357,7 +357,10 @@ func triangle(o *operands, in [][]float64) (*tensor, []float64) {
 
 func running(o *operands, in [][]float64) (*tensor, []float64) {
 	x := o.in[0]
-	if len(in) != 2 || in[0] == nil || len(in[1]) != 1 || o.attribute("exclusive", 0) != 0 || o.attribute("reverse", 0) != 0 {
+	if in[0] == nil {
+		return x.same(), nil
+	}
+	if len(in) != 2 || len(in[1]) != 1 || o.attribute("exclusive", 0) != 0 || o.attribute("reverse", 0) != 0 {
 		return nil, nil
 	}
 	axis, err := place(int64(in[1][0]), len(x.dims))

@@ -80,8 +80,9 @@ func TestEncoderDecoder(t *testing.T) {
 	}
 }
 
-// TestTranslate runs the translation pair's file: both modes say the same, most
-// drafted tokens are accepted, and the log replays.
+// TestTranslate runs the translation pair's file: both modes say the same, as does a
+// job whose sequences share passes and draft from the text itself, most drafted tokens
+// are accepted, and the log replays.
 func TestTranslate(t *testing.T) {
 	out := t.TempDir()
 	p := run(t, "submit", "--config", "configs/translate.yaml", "--limit", "16", "--out", out, "--json")
@@ -95,10 +96,11 @@ func TestTranslate(t *testing.T) {
 	if summary.Modes["sps"].Samples != 16 || summary.Modes["sps"].Errors != 0 || summary.Alpha < 0.6 {
 		t.Errorf("%+v", summary)
 	}
-	got := tokens(t, filepath.Join(out, "translate"))
+	run(t, "submit", "--config", "configs/translate.yaml", "--limit", "16", "--out", out, "--mode", "sps", "--drafter", "lookup", "--lanes", "8", "--job", "lanes")
+	got, lanes := tokens(t, filepath.Join(out, "translate")), tokens(t, filepath.Join(out, "lanes"))
 	for key, ars := range got {
-		if rest, ok := strings.CutPrefix(key, "ars "); ok && !slices.Equal(ars, got["sps "+rest]) {
-			t.Errorf("%s is %v with autoregressive sampling and %v with speculative", rest, ars, got["sps "+rest])
+		if rest, ok := strings.CutPrefix(key, "ars "); ok && (!slices.Equal(ars, got["sps "+rest]) || !slices.Equal(ars, lanes["sps "+rest])) {
+			t.Errorf("%s is %v with autoregressive sampling, %v with speculative, %v in eight lanes", rest, ars, got["sps "+rest], lanes["sps "+rest])
 		}
 	}
 	run(t, "submit", "verify", "translate", "--out", out, "--models", "--target", "testdata/translate/target", "--draft", "testdata/translate/draft", "--dataset", "testdata/translate/sentences.parquet")
