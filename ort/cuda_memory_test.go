@@ -8,10 +8,11 @@ import (
 )
 
 // driverT is a CUDA driver of the test's own.
-func driverT(t *testing.T) (library string) {
+func driverT(t *testing.T, flags ...string) (library string) {
 	t.Helper()
 	library = filepath.Join(t.TempDir(), "libcuda.so.1")
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, "testdata/cuda/driver.c").CombinedOutput(); err != nil {
+	flags = append(flags, "-shared", "-fPIC", "-o", library, "testdata/cuda/driver.c")
+	if out, err := exec.Command("cc", flags...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return library

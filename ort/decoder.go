@@ -430,6 +430,7 @@ func (d *Decoder) free() error {
 		err = errors.Join(d.cancel.disarm(), d.options.Destroy())
 	}
 	if d.caches != nil {
+		d.device().settle()
 		d.caches.free()
 	}
 	d.slots = nil

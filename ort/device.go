@@ -313,7 +313,7 @@ func (d *device) explain(err error) error {
 	if err == nil || d.onCPU() {
 		return err
 	}
-	text := strings.ToLower(err.Error())
+	text := driverError.ReplaceAllString(strings.ToLower(err.Error()), "cuda failure $1:")
 	for _, says := range lost {
 		if strings.Contains(text, says) {
 			return &deviceLost{d.name, err}
@@ -331,6 +331,10 @@ func (d *device) explain(err error) error {
 	}
 	return fmt.Errorf("device %s: %w", d.name, err)
 }
+
+// driverError is how our own calls of CUDA's driver fail, whose numbers are those of
+// ONNX Runtime's calls.
+var driverError = regexp.MustCompile(`cuda driver error (\d+)`)
 
 // sourcePlace is where in ONNX Runtime's source a message comes from, with the
 // condition that failed there or the status that was passed on.

@@ -184,6 +184,8 @@ func TestDeviceLost(t *testing.T) {
 		{"cuda:1", "CUDA failure 700: an illegal memory access was encountered ; GPU=1 ; hostname=h", true},
 		{"cuda", "CUDA failure 719: unspecified launch failure", true},
 		{"cuda", "CUDA failure 214: uncorrectable ECC error encountered", true},
+		{"cuda", "cuStreamSynchronize: CUDA driver error 700", true},
+		{"cuda", "cuMemcpyHtoDAsync: CUDA driver error 1", false},
 		{"webgpu", "Device is lost", true},
 		{"cuda", "CUDA failure 2: out of memory", false},
 		{"cuda", "Invalid input shape", false},

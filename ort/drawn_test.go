@@ -18,19 +18,34 @@ func TestDrawnTokens(t *testing.T) {
 	for name, c := range map[string]struct {
 		model string
 		o     Options
+		ring  bool // inputs go through a stream's
 	}{
-		"paged":        {modelDir("gqa"), Options{}},
-		"several runs": {modelDir("gqa"), Options{paging: &few}},
-		"recorded":     {modelDir("gqa"), Options{paging: &recordedPaging}},
-		"exported":     {modelDir("growing"), Options{AsExported: true}},
+		"paged":               {modelDir("gqa"), Options{}, false},
+		"several runs":        {modelDir("gqa"), Options{paging: &few}, false},
+		"recorded":            {modelDir("gqa"), Options{paging: &recordedPaging}, false},
+		"exported":            {modelDir("growing"), Options{AsExported: true}, false},
+		"in a ring":           {modelDir("gqa"), Options{}, true},
+		"recorded, in a ring": {modelDir("gqa"), Options{paging: &recordedPaging}, true},
+		"exported, in a ring": {modelDir("growing"), Options{AsExported: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decoderT(t, loadT(t, c.model, c.o))
-			s, err := NewSampler(Options{}, graph.SamplerOptions{Vocab: d.Vocab(), Temperature: 1})
+			m := loadT(t, c.model, c.o)
+			s, err := NewSampler(Options{}, graph.SamplerOptions{Vocab: m.Vocab(), Temperature: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
+			if c.ring { // of a driver of the test's own, whose device is the CPU
+				stream, err := streamOf(driverT(t, "-DAT_ONCE"), 0, 32<<10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range []*device{m.session.device, s.device} {
+					d.stream, d.memory = stream, &memory{}
+					defer func() { d.stream, d.memory = nil, nil }()
+				}
+			}
+			d := decoderT(t, m)
 			r := rand.New(rand.NewPCG(4, 2))
 			const lanes, steps = 3, 3
 			var slots []int
@@ -57,6 +72,9 @@ func TestDrawnTokens(t *testing.T) {
 					rows := make([]SamplerRow, len(spans))
 					for i := range rows {
 						rows[i].Uniform = r.Float64()
+					}
+					if c.ring {
+						m.session.device.stream.waited(m.session.device.stream.mark())
 					}
 					before := Waits()
 					if drawn, err := s.Draw(d, rows, step, false); err != nil || drawn != nil {
@@ -93,6 +111,9 @@ func TestDrawnTokens(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := slices.Clone(logits)
+				if c.ring {
+					m.session.device.stream.waited(m.session.device.stream.mark())
+				}
 				before := Waits()
 				if err := d.keep(context.Background(), spans, s.tokens()); err != nil {
 					t.Fatal(err)
@@ -112,6 +133,9 @@ func TestDrawnTokens(t *testing.T) {
 			}
 			if p, ok := d.caches.(*paged); ok && c.o.paging == &recordedPaging && len(p.capturing.shapes) == 0 {
 				t.Error("nothing was recorded")
+			}
+			if c.ring && m.session.device.stream.mark() < 8*lanes*256 {
+				t.Error("inputs do not go through the ring")
 			}
 			for _, x := range []int32{-1 - lanes*steps, -1} { // more than was drawn; and none has been
 				var drawn []drawnTokens

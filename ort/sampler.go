@@ -339,6 +339,7 @@ func (s *Sampler) Close() error {
 	defer s.mu.Unlock()
 	s.device.lock()
 	defer s.device.unlock()
+	s.device.settle()
 	for _, r := range s.runs {
 		r.free()
 	}
@@ -377,7 +378,7 @@ func (s *Sampler) run(kind samplerKind) (*samplerRun, error) {
 	r := &samplerRun{runtime: s.runtime, tensors: map[string]*samplerTensor{}}
 	err = goError(C.dm_session_new(s.runtime, unsafe.Pointer(&data[0]), C.size_t(len(data)), rawSessionOptions(options), &r.session))
 	if err = errors.Join(err, options.Destroy()); err == nil {
-		err = r.prepare(m)
+		err = r.prepare(m, s.device)
 	}
 	if err != nil {
 		r.free()

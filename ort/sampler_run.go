@@ -56,7 +56,7 @@ func (t *samplerTensor) make(rt *C.dm_runtime, shape ...int) error {
 	return nil
 }
 
-func (r *samplerRun) prepare(m *onnxpb.ModelProto) (err error) {
+func (r *samplerRun) prepare(m *onnxpb.ModelProto, d *device) (err error) {
 	g := m.Graph
 	if r.views, err = newViews(r.runtime, len(g.Input)+len(g.Output)); err != nil {
 		return err
@@ -67,6 +67,9 @@ func (r *samplerRun) prepare(m *onnxpb.ModelProto) (err error) {
 		r.tensors[v.GetName()] = &samplerTensor{view: &r.views.name([]string{v.GetName()}, t)[0], elem: t.Size()}
 	}
 	r.ins, r.outs = all[:len(g.Input)], all[len(g.Input):]
+	if err = d.place(r.session, r.ins); err != nil {
+		return err
+	}
 	if r.handles, err = newBlock(r.runtime, nil, C.sizeof_dm_run_handles); err != nil {
 		return err
 	}

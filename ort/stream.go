@@ -87,6 +87,14 @@ func (s *stream) wait() error {
 	return goError(C.dm_stream_wait(s.c))
 }
 
+// settle waits until the device uses nothing more that is about to be freed. What has
+// failed there the call that waited for it has said, or the next one will.
+func (d *device) settle() {
+	if d.stream != nil {
+		_ = d.stream.wait()
+	}
+}
+
 // stage puts what inputs the host has into the ring, and points them there until
 // restore is called. An input that is too large for it is left to ONNX Runtime, after
 // a wait.

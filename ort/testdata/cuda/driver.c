@@ -27,6 +27,9 @@ int cuMemHostAlloc(void **host, size_t bytes, unsigned flags) { return *host = m
 int cuMemAlloc_v2(unsigned long long *memory, size_t bytes) { return *memory = (size_t)malloc(bytes), pushed == 1 ? 0 : 201; }
 static int copy(void *to, const void *from, size_t bytes, void *stream) {
   if (pushed != 1 || stream != &copies || waiting == sizeof copies / sizeof *copies) return 201;
+#ifdef AT_ONCE // where nothing runs behind the host's back
+  return memcpy(to, from, bytes), 0;
+#endif
   copies[waiting].to = to, copies[waiting].from = from, copies[waiting++].bytes = bytes;
   return 0;
 }
