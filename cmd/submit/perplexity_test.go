@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
@@ -199,5 +201,36 @@ func TestPerplexityChange(t *testing.T) {
 	m = &read{Sums: m.Sums, Counts: counts}
 	if m.changed(m.Sums, []float64{10, 20, 29}); m.Change != nil {
 		t.Error("texts of other lengths were compared")
+	}
+}
+
+// TestPerplexityTable: columns are there only where there is something to say.
+func TestPerplexityTable(t *testing.T) {
+	one := func(model string, change, divergence *float64) *read {
+		return &read{Model: model, MB: 12, Texts: 3, Tokens: 60, Perplexity: 2, Standard: 0.05, Change: change, ChangeStandard: new(0.01), Divergence: divergence, DivergenceStandard: new(0.002), Same: new(0.9)}
+	}
+	for _, c := range []struct {
+		all  []*read
+		want []string
+	}{
+		{[]*read{one("a", new(0.0), nil)}, []string{"perplexity +- MB texts tokens model", "2.0000 0.1000 12 3 60 a"}},
+		{[]*read{one("a", new(0.0), nil), one("b", nil, nil)}, []string{
+			"perplexity +- change +- MB texts tokens model", "2.0000 0.1000 +0.00% 1.00% 12 3 60 a", "2.0000 0.1000 - - 12 3 60 b",
+		}},
+		{[]*read{one("a", new(math.Log(0.98)), new(0.03))}, []string{
+			"perplexity +- change +- divergence +- same top MB texts tokens model", "2.0000 0.1000 -2.00% 0.98% 0.0300 0.0020 90.00% 12 3 60 a",
+		}},
+	} {
+		var out strings.Builder
+		if err := table(&out, c.all); err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for line := range strings.Lines(out.String()) {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+		if !slices.Equal(lines, c.want) {
+			t.Errorf("got %q, want %q", lines, c.want)
+		}
 	}
 }
