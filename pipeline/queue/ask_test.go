@@ -170,7 +170,7 @@ func TestALostAnswerEndsNothing(t *testing.T) {
 			lose := func(step string, f func(ctx context.Context) error) {
 				t.Helper()
 				network.set(true)
-				if step == "connect" { // whose waits are long
+				if step == "connect" || step == "publish a large shard" { // whose later waits are long
 					network.limit(1)
 				}
 				err := f(t.Context())

@@ -24,6 +24,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/draftmill/draftmill/pipeline/queue/queuetest"
 )
 
 type syncBuffer struct {
@@ -66,9 +68,6 @@ func plain(t *testing.T, o *server.Options) string {
 func TestConnectSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	certs := newCertificates(t)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	closed.Close()
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts, says nothing
 	check(t, err)
 	t.Cleanup(func() { mute.Close() })
@@ -90,7 +89,7 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"nobody there":          {"nats://" + closed.Addr().String(), Options{}, "nothing answers there"},
+		"nobody there":          {"nats://" + queuetest.Address(t, "127.0.0.1"), Options{}, "nothing answers there"},
 		"nothing said":          {"nats://" + mute.Addr().String(), Options{}, "no answer in time"},
 		"another protocol":      {strings.Replace(web.URL, "http", "nats", 1), Options{}, "no answer in time"},
 		"malformed":             {"nats://host:port:1", Options{}, "too many colons"},

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second // a test that waits longer has failed
+	patience = 2 * time.Minute // a test that waits longer has failed
 	childEnv = "DRAFTMILL_QUEUE_TEST_CHILD"
 )
 

@@ -4,21 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/draftmill/draftmill/pipeline/queue/queuetest"
 )
 
 // A worker that starts before its server waits for it, and no longer than it was told.
 func TestConnectWaitsForAServer(t *testing.T) {
 	t.Parallel()
-	reserved, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	address := reserved.Addr().String()
-	check(t, reserved.Close())
+	address := queuetest.Address(t, "127.0.0.1")
 	if _, err := Connect(t.Context(), "nats://"+address, Options{}); !errors.Is(err, nats.ErrNoServers) {
 		t.Fatalf("without a server: %v", err)
 	}
@@ -82,10 +80,10 @@ func TestAnOutageIsRiddenOut(t *testing.T) {
 // A server that lost its store is empty and usable: what is queued can be asked, and put there again.
 func TestTheServerLosesItsStore(t *testing.T) {
 	t.Parallel()
-	first, err := Embed(t.TempDir(), EmbedOptions{Listen: "127.0.0.1:-1"})
+	first, err := Embed(t.TempDir(), EmbedOptions{Listen: queuetest.Address(t, "127.0.0.1")})
 	check(t, err)
 	url := first.URL()
-	q := openURL(t, url, time.Second)
+	q := openURL(t, url, 30*time.Second)
 	s := source(t, q)
 	publish(t, q, true, "job/run/ars/1", "job/run/ars/2")
 	if keys, err := q.Queued(t.Context(), "job/run"); err != nil || strings.Join(keys, " ") != "job/run/ars/1 job/run/ars/2" {

@@ -51,15 +51,16 @@ func (q *Queue) Publish(ctx context.Context, key string, data []byte) (fresh boo
 		msg.Data = data
 	} else {
 		object = key + "/" + msg.Header.Get(nats.MsgIdHdr)
-		queued := false
-		err := q.insist(ctx, key, uploadTimeout, func(ctx context.Context) error {
-			id, err := q.queuedID(ctx, msg.Subject)
-			if queued = id != ""; err != nil || queued {
-				return err // spares the upload; the stream's own refusal is what counts
-			}
-			return q.upload(ctx, object, data)
+		queued := ""
+		err := q.insist(ctx, key, q.answer, func(ctx context.Context) (err error) {
+			queued, err = q.queuedID(ctx, msg.Subject)
+			return err
 		})
-		if err != nil || queued {
+		if err != nil || queued != "" { // spares the upload; the stream's own refusal is what counts
+			return false, wrapPublish(key, err)
+		}
+		err = q.insist(ctx, key, uploadTimeout, func(ctx context.Context) error { return q.upload(ctx, object, data) })
+		if err != nil {
 			return false, wrapPublish(key, err)
 		}
 		sum := sha256.Sum256(data)

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 func TestPublishQueuesAKeyOnceUntilItIsDone(t *testing.T) {
@@ -104,7 +104,7 @@ func TestPublishRefusesKeysThatAreNoSubjects(t *testing.T) {
 
 func TestLargePayloadGoesThroughTheObjectStore(t *testing.T) {
 	t.Parallel()
-	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), time.Second)
+	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), 0)
 	s := source(t, q)
 	data := noise(300 << 10)
 
@@ -183,9 +183,9 @@ func TestUnreadablePayloadGoesToTheDeadLetters(t *testing.T) {
 	s := source(t, q)
 	_, err := q.Publish(t.Context(), "job/ars/1", noise(100<<10))
 	check(t, err)
-	list, err := q.payloads.List(t.Context())
+	list, err := q.listPayloads(t.Context())
 	check(t, err)
-	check(t, q.dropPayload(t.Context(), list[0].Name))
+	check(t, q.dropPayload(t.Context(), list[0]))
 	publish(t, q, true, "job/ars/2")
 
 	check(t, take(t, s, "job/ars/2", 1).Ack(t.Context()))
@@ -208,10 +208,8 @@ func noise(n int) []byte {
 
 func objects(t *testing.T, q *Queue, want int) {
 	t.Helper()
-	list, err := q.payloads.List(t.Context())
-	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
-		t.Fatal(err)
-	}
+	list, err := q.listPayloads(t.Context())
+	check(t, err)
 	if len(list) != want {
 		t.Fatalf("%d objects in the store, want %d", len(list), want)
 	}
@@ -242,11 +240,20 @@ func TestShardsHaveABound(t *testing.T) {
 	_, err := q.Publish(t.Context(), "job/run/ars/1", noise(300<<10))
 	check(t, err)
 	q.maxPayload = 200 << 10
+	ctx, cancel := context.WithCancel(t.Context())
+	asks := make(chan error, 1)
 	s := source(t, q)
-	nothing(t, s, time.Second)
-	letters, err := q.DeadLetters(t.Context(), "job")
-	check(t, err)
-	if len(letters) != 1 || !strings.Contains(letters[0].Reason, "larger than a shard may be") {
-		t.Errorf("dead letters %+v", letters)
+	go func() {
+		_, err := s.Next(ctx)
+		asks <- err
+	}()
+	eventually(t, "a dead letter", func() bool {
+		letters, err := q.DeadLetters(t.Context(), "job")
+		check(t, err)
+		return len(letters) == 1 && strings.Contains(letters[0].Reason, "larger than a shard may be")
+	})
+	cancel()
+	if err := <-asks; !errors.Is(err, context.Canceled) {
+		t.Errorf("next: %v", err)
 	}
 }

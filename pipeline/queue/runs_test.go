@@ -12,7 +12,7 @@ import (
 // turns opens a queue whose workers take one shard of a run at a time.
 func turns(t *testing.T, s *Server, turn time.Duration) *Queue {
 	t.Helper()
-	q, err := s.Connect(t.Context(), Options{AckWait: time.Second, Turn: turn})
+	q, err := s.Connect(t.Context(), Options{AckWait: 30 * time.Second, Turn: turn})
 	check(t, err)
 	t.Cleanup(func() { check(t, q.Close()) })
 	return q
@@ -152,7 +152,11 @@ func TestTheServersLimitOfDeliveries(t *testing.T) {
 	if err := <-asks; !errors.Is(err, context.Canceled) {
 		t.Errorf("the shard came once more: %v", err)
 	}
-	pending(t, q, "job/run", 0)
+	eventually(t, "the shard off the queue", func() bool { // after its letter is there
+		keys, err := q.Queued(t.Context(), "job/run")
+		check(t, err)
+		return len(keys) == 0
+	})
 	n, err := q.Retry(t.Context(), "job")
 	check(t, err)
 	if n != 1 {
@@ -164,9 +168,11 @@ func TestTheServersLimitOfDeliveries(t *testing.T) {
 	}
 	check(t, d.Ack(t.Context()))
 	leftovers(t, q)
-	if left, err := q.js.Stream(t.Context(), exhaustedStream); err != nil || left.CachedInfo().State.Msgs != 0 {
-		t.Errorf("advisories are left: %v", err)
-	}
+	eventually(t, "the end of the advisories", func() bool {
+		left, err := q.js.Stream(t.Context(), exhaustedStream)
+		check(t, err)
+		return left.CachedInfo().State.Msgs == 0
+	})
 }
 
 // A worker makes nothing on the server; it waits until a submitter has been there.
@@ -200,12 +206,12 @@ func TestFinish(t *testing.T) {
 	publish(t, q, true, "a/run/ars/1", "b/run/ars/1")
 	s := source(t, q)
 	drain(t, s, 2)
-	check(t, q.Finish(t.Context(), "a/run"))
-	left, err := q.runs(t.Context(), "")
-	check(t, err)
-	if len(left) != 1 || left[0].scope != "b/run" {
-		t.Errorf("runs %+v", left)
-	}
+	eventually(t, "the end of one run", func() bool { // once its consumer knows that nothing is left
+		check(t, q.Finish(t.Context(), "a/run"))
+		left, err := q.runs(t.Context(), "")
+		check(t, err)
+		return len(left) == 1 && left[0].scope == "b/run"
+	})
 	publish(t, q, true, "b/run/ars/2")
 	check(t, q.Finish(t.Context(), "b/run")) // not at its end
 	check(t, take(t, s, "b/run/ars/2", 1).Ack(t.Context()))

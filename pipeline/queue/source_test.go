@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/draftmill/draftmill/pipeline/queue/queuetest"
 )
 
 func TestTwoWorkersShareTheWork(t *testing.T) {
@@ -195,7 +197,7 @@ func TestAShardThatMeetsACancelledNextIsNotHeldUp(t *testing.T) {
 func TestNextWaitsThroughAServerRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server, err := Embed(dir, EmbedOptions{Listen: "127.0.0.1:-1"})
+	server, err := Embed(dir, EmbedOptions{Listen: queuetest.Address(t, "127.0.0.1")})
 	check(t, err)
 	url := server.URL()
 	q := openURL(t, url, 0)

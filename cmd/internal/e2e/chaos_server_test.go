@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/draftmill/draftmill/pipeline/queue/queuetest"
 )
 
 // builtForChaos builds the fault suite's worker and the pinned nats-server, once.
@@ -52,7 +53,10 @@ func startClusterAt(t *testing.T, n int, host string, as func(*program)) *cluste
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, as: as}
-	addresses := freeAddresses(t, host, 2*n)
+	var addresses []string
+	for range 2 * n {
+		addresses = append(addresses, queuetest.Address(t, host))
+	}
 	var routes []string
 	for _, a := range addresses[n:] {
 		routes = append(routes, "nats://"+a)
@@ -73,20 +77,6 @@ func startClusterAt(t *testing.T, n int, host string, as func(*program)) *cluste
 	c.start(c.nodes...)
 	c.ready()
 	return c
-}
-
-// freeAddresses reserves ports of a host and gives them free again.
-func freeAddresses(t *testing.T, host string, n int) (list []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all at once, so that they differ
-		list = append(list, l.Addr().String())
-	}
-	return list
 }
 
 // url is what clients are told: all servers.

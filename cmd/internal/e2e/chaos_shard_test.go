@@ -16,7 +16,7 @@ func TestChaosADeadlyShard(t *testing.T) {
 	f := faults.begin(t, "a shard kills every worker that decodes it", "one row in 8; set aside after 2 attempts, queued again by submit retry")
 	tr := newTrial(t, f, startCluster(t, 1), poisoned(8, 2, 1, 16, 4, chaos.Deadly))
 	tr.submit()
-	for end := time.Now().Add(time.Minute); ; {
+	for end := time.Now().Add(patience); ; {
 		if time.Now().After(end) {
 			t.Fatal("the shards are never set aside")
 		}

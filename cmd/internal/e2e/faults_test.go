@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/draftmill/draftmill/pipeline/queue"
+	"github.com/draftmill/draftmill/pipeline/queue/queuetest"
 	"github.com/draftmill/draftmill/storage"
 )
 
@@ -40,14 +40,7 @@ func succeeded(dir string) func() bool {
 func TestAnOutageUnderAJob(t *testing.T) {
 	calm := t.TempDir()
 	run(t, "submit", small(calm)...)
-	reserved, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := reserved.Addr().String()
-	if err := reserved.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := queuetest.Address(t, "127.0.0.1")
 	const secret = "planted-secret"
 	url, store, out := "nats://me:"+secret+"@"+address, t.TempDir(), t.TempDir()
 	const debug, wait = "DRAFTMILL_LOG_LEVEL=debug", "DRAFTMILL_NATS_ACK_WAIT=2s"
@@ -138,7 +131,7 @@ func TestLeftoversAndNamesakes(t *testing.T) {
 // TestAServerThatLosesItsStore: an attached submit puts back on the queue what the
 // queue has lost.
 func TestAServerThatLosesItsStore(t *testing.T) {
-	url, stop := serve(t, t.TempDir(), "127.0.0.1:-1")
+	url, stop := serve(t, t.TempDir(), queuetest.Address(t, "127.0.0.1"))
 	out := t.TempDir()
 	dir := filepath.Join(out, "small")
 	submit := command("submit", small(out, "--nats", url)...).start(t)
