@@ -50,7 +50,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		within(t, 10*time.Second, "the run is terminated", func() bool {
+		within(t, 2*time.Minute, "the run is terminated", func() bool {
 			_, err := d.caches.forward([]span{{Span: whole([]int{s.slot}, []int{2}, [][]int32{{9}})[0], held: 2}}, 1)
 			return err != nil && strings.Contains(err.Error(), "terminate")
 		})

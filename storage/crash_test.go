@@ -374,7 +374,7 @@ func TestKillAtAnyTime(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			timer := time.AfterFunc(time.Duration(20+10*(round%8)+15*p)*time.Millisecond, func() { cmd.Process.Kill() })
+			timer := time.AfterFunc(time.Duration(4*round+5*p)*time.Millisecond, func() { cmd.Process.Kill() })
 			wg.Go(func() {
 				clean[p] = cmd.Wait() == nil
 				timer.Stop()

@@ -223,7 +223,7 @@ func TestReaderEndsWithItsParent(t *testing.T) {
 		if err == nil || err.Error() != "exit status 1" {
 			t.Errorf("the reader ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the reader lives on")
 	}
 }

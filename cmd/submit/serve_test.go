@@ -89,7 +89,7 @@ func TestServe(t *testing.T) {
 	// status polls until the numbers are as wanted.
 	status := func(what string, wanted func(report.Status) bool) (s report.Status) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; {
+		for end := time.Now().Add(2 * time.Minute); ; {
 			code, body := get("/status.json", "")
 			s = report.Status{}
 			if err := json.Unmarshal([]byte(body), &s); err != nil || code != http.StatusOK {

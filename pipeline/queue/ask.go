@@ -19,7 +19,7 @@ const (
 	answerTimeout  = 2 * time.Second  // the first wait for an answer; each later one is twice as long
 	longestAnswer  = 30 * time.Second // no wait is longer, but for a large payload
 	requestTimeout = 30 * time.Second // one question to the server, all its repetitions together
-	uploadTimeout  = 2 * time.Minute  // one try to store a large payload, whose chunks stay when it is given up
+	payloadTimeout = 2 * time.Minute  // one try to store or to read a large payload; chunks of one that is given up stay
 	sayAgain       = 30 * time.Second // between two warnings about the same wait
 
 	codeNoStorage jetstream.ErrorCode = 10047 // the server's disk or its limit for JetStream is full

@@ -27,7 +27,7 @@ type lossy struct {
 }
 
 // loses says whether the question about subject, whose answer goes to inbox, is the first of its kind. What hands out or
-// gives back a shard is said once, what is no question is not waited for, and an upload is waited for longer than a test.
+// gives back a shard is said once, what is no question is not waited for, and a payload is waited for longer than a test.
 func (l *lossy) loses(subject, inbox string, data []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *lossy) loses(subject, inbox string, data []byte) bool {
 		return false
 	case strings.Contains(subject, ".MSG.NEXT."), strings.HasPrefix(kind, "-NAK"):
 		return false
-	case kind == objects+".C", kind == objects+".M" && !bytes.Contains(data, []byte(`"deleted":true`)):
+	case kind == "$JS.API.CONSUMER.CREATE.OBJ_"+payloadBucket, kind == objects+".C", kind == objects+".M" && !bytes.Contains(data, []byte(`"deleted":true`)):
 		return false
 	}
 	l.lost[kind] = true

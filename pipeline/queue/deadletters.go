@@ -95,11 +95,7 @@ func (q *Queue) DeadLetterData(ctx context.Context, key string) ([]byte, error) 
 	if object == "" {
 		return m.Data, nil
 	}
-	var data []byte
-	err = q.ask(ctx, func(ctx context.Context) (err error) {
-		data, err = q.payloads.GetBytes(ctx, object)
-		return err
-	})
+	data, err := q.payload(ctx, object)
 	if err != nil {
 		return nil, fmt.Errorf("read the payload of the dead letter %s: %w", key, err)
 	}

@@ -95,11 +95,8 @@ func (q *Queue) Retry(ctx context.Context, scope string) (int, error) {
 		key, object := keyOf(deadSubjects, m.Subject), m.Header.Get(headerPayload)
 		data := m.Data
 		if object != "" {
-			err := q.ask(ctx, func(ctx context.Context) (err error) {
-				data, err = q.payload(ctx, object)
-				return err
-			})
-			if err != nil {
+			var err error
+			if data, err = q.payload(ctx, object); err != nil {
 				return fmt.Errorf("read the payload of %s: %w", key, err)
 			}
 		}

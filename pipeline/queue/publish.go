@@ -59,7 +59,7 @@ func (q *Queue) Publish(ctx context.Context, key string, data []byte) (fresh boo
 		if err != nil || queued != "" { // spares the upload; the stream's own refusal is what counts
 			return false, wrapPublish(key, err)
 		}
-		err = q.insist(ctx, key, uploadTimeout, func(ctx context.Context) error { return q.upload(ctx, object, data) })
+		err = q.insist(ctx, key, payloadTimeout, func(ctx context.Context) error { return q.upload(ctx, object, data) })
 		if err != nil {
 			return false, wrapPublish(key, err)
 		}

@@ -341,10 +341,7 @@ func (s *Source) receive(ctx context.Context, msg *nats.Msg, ackWait time.Durati
 	if d.object == "" {
 		return d, nil
 	}
-	err = q.ask(ctx, func(ctx context.Context) (err error) {
-		d.data, err = q.payload(ctx, d.object)
-		return err
-	})
+	d.data, err = q.payload(ctx, d.object)
 	if sum := sha256.Sum256(d.data); err == nil && hex.EncodeToString(sum[:]) != msg.Header.Get(headerSHA256) {
 		err = jetstream.ErrDigestMismatch
 	}
@@ -371,15 +368,24 @@ func (s *Source) receive(ctx context.Context, msg *nats.Msg, ackWait time.Durati
 var errTooLarge = errors.New("larger than a shard may be")
 
 // payload reads an object, after a look at its size.
-func (q *Queue) payload(ctx context.Context, object string) ([]byte, error) {
-	info, err := q.payloads.GetInfo(ctx, object)
+func (q *Queue) payload(ctx context.Context, object string) (data []byte, err error) {
+	err = q.ask(ctx, func(ctx context.Context) error {
+		info, err := q.payloads.GetInfo(ctx, object)
+		if err == nil && info.Size > uint64(q.maxPayload) {
+			err = fmt.Errorf("%d bytes: %w", info.Size, errTooLarge)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if info.Size > uint64(q.maxPayload) {
-		return nil, fmt.Errorf("%d bytes: %w", info.Size, errTooLarge)
-	}
-	return q.payloads.GetBytes(ctx, object)
+	ctx, cancel := context.WithTimeout(ctx, 2*payloadTimeout)
+	defer cancel()
+	err = q.insist(ctx, object, payloadTimeout, func(ctx context.Context) (err error) {
+		data, err = q.payloads.GetBytes(ctx, object)
+		return err
+	})
+	return data, err
 }
 
 // announce tells idle workers after delay that there is something to do, seldom enough for any number of shards.

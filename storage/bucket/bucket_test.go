@@ -26,7 +26,7 @@ func hurry(t *testing.T) {
 	t.Helper()
 	p, a, f, l, b, e := patience, attempt, firstPause, lastPause, leaseBeat, leaseTime
 	t.Cleanup(func() { patience, attempt, firstPause, lastPause, leaseBeat, leaseTime = p, a, f, l, b, e })
-	patience, attempt, firstPause, lastPause = 20*time.Second, 5*time.Second, time.Millisecond, 20*time.Millisecond
+	patience, attempt, firstPause, lastPause = 2*time.Minute, 20*time.Second, time.Millisecond, 20*time.Millisecond
 	leaseBeat, leaseTime = 100*time.Millisecond, 20*time.Second // a slow machine is not a dead one
 }
 

@@ -244,7 +244,7 @@ func TestBusy(t *testing.T) {
 		least, most time.Duration
 	}{
 		{429, "Retry-After", "7", 7 * time.Second, 7 * time.Second},
-		{429, "Retry-After", time.Now().Add(20 * time.Second).UTC().Format(http.TimeFormat), 10 * time.Second, 20 * time.Second},
+		{429, "Retry-After", time.Now().Add(200 * time.Second).UTC().Format(http.TimeFormat), 100 * time.Second, 200 * time.Second},
 		{429, "RateLimit", `"api";r=0;t=55`, 55 * time.Second, 55 * time.Second},
 		{503, "", "", 8 * time.Second, 8 * time.Second},
 	}
@@ -436,7 +436,7 @@ func TestMoved(t *testing.T) {
 // TestStalled: a server that says nothing any more is left and asked again.
 func TestStalled(t *testing.T) {
 	s, h, _ := fixture(t)
-	h.stall = 100 * time.Millisecond
+	h.stall = time.Second
 	first := true
 	s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 		if !first || len(r.URL.Path) != 65 {

@@ -36,7 +36,7 @@ func succeeded(dir string) func() bool {
 }
 
 // TestAnOutageUnderAJob: a worker that starts before its server, a server that is
-// away for longer than any question may take, and a password that must be nowhere.
+// away while questions go without an answer, and a password that must be nowhere.
 func TestAnOutageUnderAJob(t *testing.T) {
 	calm := t.TempDir()
 	run(t, "submit", small(calm)...)
