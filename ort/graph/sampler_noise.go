@@ -196,8 +196,8 @@ func (n *noise) behind(tokens, bits, smallest, first string) string {
 	return n.op("Add", smallest, distance)
 }
 
-// Of n racers, that they are too few has a chance of about (1 + n/32) e^(-n/32),
-// whatever the weights are: see race.
+// That n racers are too few has a chance of about (1 + n/32) e^(-n/32), and less for
+// most weights: see race.
 const (
 	DefaultRacers = 512
 	MaxRacers     = 2048
