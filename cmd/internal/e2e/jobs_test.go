@@ -133,7 +133,7 @@ func TestWorkerSignals(t *testing.T) {
 	out := t.TempDir()
 	dir := filepath.Join(out, "small")
 	// One shard that is long enough to be in the middle of.
-	run(t, "submit", "--dataset", "testdata/demo/minieval.parquet", "--limit", "24", "--shard-rows", "24", "--max-new-tokens", "128", "--mode", "ars",
+	run(t, "submit", "--dataset", "testdata/demo/minieval.parquet", "--limit", "24", "--shard-rows", "24", "--max-new-tokens", "128", "--n", "4", "--mode", "ars",
 		"--out", out, "--job", "small", "--nats", url, "--detach")
 	q, err := queue.Connect(t.Context(), url, queue.Options{Worker: true})
 	if err != nil {

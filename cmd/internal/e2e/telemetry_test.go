@@ -95,12 +95,12 @@ func TestTelemetry(t *testing.T) {
 	until(t, "readiness", func() bool { code, _ := get("/readyz"); return code == http.StatusOK })
 	until(t, "_SUCCESS", succeeded(dir))
 	shards := committed(t, dir)
+	var text string
 	until(t, "the last settlement, and the server's word that nothing is left", func() bool {
-		_, text := get("/metrics")
+		_, text = get("/metrics")
 		return strings.Contains(text, fmt.Sprintf("draftmill_settled_total{outcome=\"ack\"} %d\n", shards)) &&
 			strings.Contains(text, "draftmill_queue_oldest_seconds 0\n") && strings.Contains(text, "draftmill_lanes_busy 0\n")
 	})
-	_, text := get("/metrics")
 	for _, line := range []string{
 		fmt.Sprintf("draftmill_deliveries_total %d\n", shards), "draftmill_redeliveries_total 0\n", "draftmill_queue_up 1\n",
 		"draftmill_queue_oldest_seconds 0\n", "draftmill_lanes 2\n" /* of two modes */, "draftmill_lanes_busy 0\n",
