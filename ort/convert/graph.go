@@ -21,6 +21,7 @@ type builder struct {
 	cos, sin       string
 
 	kept, again map[string]int // see Report
+	zeros       bool           // some weight has zero points
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -181,6 +181,7 @@ func importAs(ctx context.Context, src, dst, digest string, o Options) (_ *Repor
 	if err := os.Chmod(partial, 0o755); err != nil {
 		return nil, err
 	}
+	p.scheme.asymmetric = b.zeros // none, where all weights were kept as they are
 	r := &Report{Source: digest, Family: s.family, Settings: p.settings(), Kept: b.kept, Again: b.again, Notes: b.notes()}
 	if err := b.folder(ctx, src, partial, r, o.Progress); err != nil {
 		return nil, err

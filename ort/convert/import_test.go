@@ -279,17 +279,21 @@ func TestKeptIntegers(t *testing.T) {
 }
 
 // TestZeroPoints: int4 has them on the CPU, where the kernels read no more for it,
-// unless they are refused; int8 and GPUs have them where they are asked for.
+// unless they are refused; int8 and GPUs have them where they are asked for. What is
+// kept as it is has none, and is not said to have some.
 func TestZeroPoints(t *testing.T) {
+	const floats, kept = "llama", "gguf/llama-q4_0.gguf"
 	for _, c := range []struct {
+		from string
 		o    convert.Options
 		want bool
 	}{
-		{convert.Options{}, true}, {convert.Options{Precision: "int4"}, true}, {convert.Options{Asymmetric: new(false)}, false},
-		{convert.Options{Precision: "int8"}, false}, {convert.Options{Precision: "int8", Asymmetric: new(true)}, true},
-		{convert.Options{Device: "webgpu"}, false}, {convert.Options{Device: "webgpu", Asymmetric: new(true)}, true},
+		{floats, convert.Options{}, true}, {floats, convert.Options{Precision: "int4"}, true}, {floats, convert.Options{Asymmetric: new(false)}, false},
+		{floats, convert.Options{Precision: "int8"}, false}, {floats, convert.Options{Precision: "int8", Asymmetric: new(true)}, true},
+		{floats, convert.Options{Device: "webgpu"}, false}, {floats, convert.Options{Device: "webgpu", Asymmetric: new(true)}, true},
+		{kept, convert.Options{}, false},
 	} {
-		dir, r := importT(t, filepath.Join("testdata", "llama"), c.o)
+		dir, r := importT(t, filepath.Join("testdata", c.from), c.o)
 		model, err := graph.Read(filepath.Join(dir, "model.onnx"))
 		if err != nil {
 			t.Fatal(err)

@@ -71,6 +71,7 @@ func (b *builder) quantized(name string, w *weight, s scheme, kept bool, row ...
 	if !s.asymmetric {
 		return names
 	}
+	b.zeros = true
 	zeros := name + "_zero_points"
 	if kept { // minima, in units of the scale
 		return append(names, b.initializer(zeros, b.o.io, func(f *filling) error { return nil }, w.rows, blocks))
