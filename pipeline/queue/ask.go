@@ -54,7 +54,7 @@ func (q *Queue) insist(ctx context.Context, shard string, first time.Duration, f
 		if !pause(ctx, min(limit, reconnectWait)) {
 			return fmt.Errorf("no answer from the server: %w", err)
 		}
-		if lostStream(err) && !q.worker {
+		if (lostStream(err) || errors.Is(err, nats.ErrNoResponders)) && !q.worker { // a direct read of a stream that is lost has no responders
 			if err := inTime(ctx, limit, q.remake); isRefusal(err) && !lostStream(err) {
 				return err
 			}

@@ -99,6 +99,31 @@ func TestTheServerLosesItsStore(t *testing.T) {
 	pending(t, q, "", 0)
 }
 
+// A server that lost part of its store, or on which it was made in part, is whole again for who uses it.
+func TestTheServerLosesPartOfItsStore(t *testing.T) {
+	t.Parallel()
+	q := open(t, embed(t, t.TempDir(), EmbedOptions{MaxPayload: 64 << 10}), time.Hour)
+	s := source(t, q)
+	large := noise(100 << 10)
+	for _, lost := range []string{"KV_" + attemptsBucket, deadStreamName, "OBJ_" + payloadBucket, streamName} {
+		check(t, q.js.DeleteStream(t.Context(), lost))
+		key := "job/run/ars/" + lost
+		fresh, err := q.Publish(t.Context(), key, large)
+		check(t, err)
+		if !fresh {
+			t.Errorf("%s is there already", key)
+		}
+		check(t, take(t, s, key, 1).Reject(t.Context(), errors.New("no")))
+		letters, err := q.DeadLetters(t.Context(), "job")
+		check(t, err)
+		if len(letters) != 1 || letters[0].Key != key {
+			t.Errorf("dead letters %+v", letters)
+		}
+		check(t, q.PurgeDeadLetters(t.Context(), "job"))
+		leftovers(t, q)
+	}
+}
+
 // A count of attempts that nobody removes does not stay for ever.
 func TestCountsAreForgottenInTime(t *testing.T) {
 	t.Parallel()

@@ -142,7 +142,7 @@ func (q *Queue) find(ctx context.Context) (s stores, err error) {
 // and fits stays as it is.
 func (q *Queue) ensure(ctx context.Context) (s stores, err error) {
 	js, replicas := q.js, q.replicas
-	s.shards, err = ensureStream(ctx, js, jetstream.StreamConfig{
+	shards := jetstream.StreamConfig{
 		Name:                 streamName,
 		Description:          "draftmill: shards to do",
 		Subjects:             []string{shardSubjects + ">"},
@@ -154,8 +154,12 @@ func (q *Queue) ensure(ctx context.Context) (s stores, err error) {
 		DiscardNewPerSubject: true,
 		Duplicates:           publishWindow,
 		Replicas:             replicas,
-	})
-	if err != nil {
+	}
+	// Made last: where it is, all is. What somebody else has under its name is refused before anything is made.
+	if _, err = js.Stream(ctx, streamName); err == nil {
+		_, err = ensureStream(ctx, js, shards)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s, err
 	}
 	s.dead, err = ensureStream(ctx, js, jetstream.StreamConfig{
@@ -187,7 +191,8 @@ func (q *Queue) ensure(ctx context.Context) (s stores, err error) {
 	if err != nil {
 		return s, fmt.Errorf("make the bucket %s: %w", payloadBucket, err)
 	}
-	return s, nil
+	s.shards, err = ensureStream(ctx, js, shards)
+	return s, err
 }
 
 // ensureStream opens the stream want.Name, making it when absent. Of an existing one it sets right what can be set
