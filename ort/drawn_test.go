@@ -74,7 +74,7 @@ func TestDrawnTokens(t *testing.T) {
 						rows[i].Uniform = r.Float64()
 					}
 					if c.ring {
-						m.session.device.stream.waited(m.session.device.stream.mark())
+						m.session.device.stream.waited(m.session.device.stream.launched(-1))
 					}
 					before := Waits()
 					if drawn, err := s.Draw(d, rows, step, false); err != nil || drawn != nil {
@@ -112,7 +112,7 @@ func TestDrawnTokens(t *testing.T) {
 				}
 				want := slices.Clone(logits)
 				if c.ring {
-					m.session.device.stream.waited(m.session.device.stream.mark())
+					m.session.device.stream.waited(m.session.device.stream.launched(-1))
 				}
 				before := Waits()
 				if err := d.keep(context.Background(), spans, s.tokens()); err != nil {
@@ -134,7 +134,7 @@ func TestDrawnTokens(t *testing.T) {
 			if p, ok := d.caches.(*paged); ok && c.o.paging == &recordedPaging && len(p.capturing.shapes) == 0 {
 				t.Error("nothing was recorded")
 			}
-			if c.ring && m.session.device.stream.mark() < 8*lanes*256 {
+			if c.ring && m.session.device.stream.head < 8*lanes*256 {
 				t.Error("inputs do not go through the ring")
 			}
 			for _, x := range []int32{-1 - lanes*steps, -1} { // more than was drawn; and none has been

@@ -14,10 +14,9 @@ import (
 // waits counts the runs that were waited for.
 var waits atomic.Int64
 
-// Waits is how many runs of sessions the host has waited for until now, in all of
-// this process: those whose outputs it reads, and copies to a device of what is about
-// to change. Runs on the CPU end before they return; they count as they would on a
-// device.
+// Waits is how often the host has waited for a device until now, in all of this
+// process: for runs whose outputs it reads, and for room where inputs pass through.
+// Runs on the CPU end before they return; they count as they would on a device.
 func Waits() int64 { return waits.Load() }
 
 // launch binds what goes in and out, and runs. A run that is not waited for leaves
@@ -30,15 +29,15 @@ func (d *device) launch(h *C.dm_run_handles, ins, outs []C.dm_view, wait bool) e
 	if d.stream == nil {
 		return goError(C.dm_forward(d.runtime, h, first(ins), C.size_t(len(ins)), first(outs), C.size_t(len(outs))))
 	}
-	restore, err := d.stream.stage(d.memory, ins)
-	defer restore()
+	staged, err := d.stream.stage(d.memory, ins)
+	defer staged.end()
 	if err != nil {
 		return err
 	}
-	mark := d.stream.mark()
+	before := d.stream.launched(staged.piece)
 	err = goError(C.dm_forward(d.runtime, h, first(ins), C.size_t(len(ins)), first(outs), C.size_t(len(outs))))
 	if err == nil && wait {
-		d.stream.waited(mark)
+		d.stream.waited(before)
 	}
 	return err
 }

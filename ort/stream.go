@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"unsafe"
@@ -17,8 +18,8 @@ import (
 // get there in it, too, by way of a ring of memory: what ONNX Runtime copies itself it
 // copies at once, into memory that an earlier run may still be using.
 //
-// A part of the ring is free again once the runs up to its own have been waited for.
-// A loop of passes takes some hundred KiB of it.
+// A piece of the ring is free again once a run has been waited for before which its
+// own was launched. A loop of passes takes some hundred KiB.
 type stream struct {
 	c    *C.dm_stream
 	host unsafe.Pointer
@@ -26,7 +27,9 @@ type stream struct {
 	size int
 
 	mu         sync.Mutex
-	head, done int // bytes given out and free again, since the beginning
+	head, done int   // bytes given out and free again, since the beginning
+	open       []int // pieces whose runs are not launched yet: where they begin, since the beginning
+	closed     sync.Cond
 }
 
 const (
@@ -50,6 +53,7 @@ func streamOf(library string, device, size int) (*stream, error) {
 	name := C.CString(library)
 	defer C.free(unsafe.Pointer(name))
 	s := &stream{size: size}
+	s.closed.L = &s.mu
 	if err := goError(C.dm_stream_open(name, C.int(device), C.size_t(size), &s.c)); err != nil {
 		return nil, fmt.Errorf("make a stream: %w", err)
 	}
@@ -63,23 +67,63 @@ func (s *stream) option() string {
 	return strconv.FormatUint(uint64(uintptr(C.dm_stream_handle(s.c))), 10)
 }
 
-// take gives out a piece of the ring. Where none is free it waits for the stream.
-func (s *stream) take(n int) (offset int, err error) {
-	n = (n + ringAlign - 1) / ringAlign * ringAlign
+// take gives out a piece of the ring, to be closed when what reads it has been launched.
+// Where none is free it waits for the stream, and for launches of others.
+func (s *stream) take(n int) (piece int, err error) {
+	n = ringed(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at := s.head % s.size; at+n > s.size {
-		s.head += s.size - at // the piece begins the next lap
+	begin := func() int {
+		if at := s.head % s.size; at+n > s.size {
+			return s.head + s.size - at // in the next lap
+		}
+		return s.head
 	}
-	if s.head+n-s.done > s.size {
+	for begin()+n-s.done > s.size {
+		if s.before(-1) == s.done && len(s.open) > 0 {
+			s.closed.Wait()
+			continue
+		}
 		if err := s.wait(); err != nil {
 			return 0, err
 		}
-		s.done = s.head
+		s.done = s.before(-1)
 	}
-	offset = s.head % s.size
-	s.head += n
-	return offset, nil
+	piece = begin()
+	s.head = piece + n
+	s.open = append(s.open, piece)
+	return piece, nil
+}
+
+// ringed is what n bytes take of the ring.
+func ringed(n int) int { return (n + ringAlign - 1) / ringAlign * ringAlign }
+
+// close says that what reads a piece has been launched.
+func (s *stream) close(piece int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = slices.DeleteFunc(s.open, func(p int) bool { return p == piece })
+	s.closed.Broadcast()
+}
+
+// before is where the first open piece but this one begins: all before it has been
+// launched. Where there is none it is what has been given out.
+func (s *stream) before(but int) int {
+	first := s.head
+	for _, p := range s.open {
+		if p != but {
+			first = min(first, p)
+		}
+	}
+	return first
+}
+
+// launched is what part of the ring is free again when a run that is launched now, with
+// this piece, has been waited for.
+func (s *stream) launched(piece int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.before(piece)
 }
 
 func (s *stream) wait() error {
@@ -95,64 +139,73 @@ func (d *device) settle() {
 	}
 }
 
-// stage puts what inputs the host has into the ring, and points them there until
-// restore is called. An input that is too large for it is left to ONNX Runtime, after
-// a wait.
-func (s *stream) stage(m *memory, ins []C.dm_view) (restore func(), err error) {
-	var staged []*C.dm_view
-	var from []unsafe.Pointer
-	restore = func() {
-		for i, v := range staged {
-			v.data, v.memory = from[i], nil
-		}
+// staged are inputs of a run that the host has, in a piece of the ring; -1: none.
+type staged struct {
+	stream *stream
+	piece  int
+	views  []*C.dm_view
+	from   []unsafe.Pointer
+}
+
+// end points the inputs to the host again, when the run has been launched.
+func (x *staged) end() {
+	for i, v := range x.views {
+		v.data, v.memory = x.from[i], nil
 	}
+	if x.piece >= 0 {
+		x.stream.close(x.piece)
+	}
+}
+
+// stage puts what inputs the host has into the ring, and points them there. An input
+// that is too large for it is left to ONNX Runtime, after a wait.
+func (s *stream) stage(m *memory, ins []C.dm_view) (*staged, error) {
+	x := &staged{stream: s, piece: -1}
 	total := 0
+	var small []*C.dm_view
 	for i := range ins {
 		v := &ins[i]
 		switch n := int(v.bytes); {
 		case v.memory != nil || v.here != 0 || n == 0:
 		case n > s.size/8:
 			if err := s.wait(); err != nil {
-				return restore, err
+				return x, err
 			}
 		case total+n > s.size/2:
-			return restore, fmt.Errorf("the inputs of a run take more than %d KiB", s.size>>11)
+			return x, fmt.Errorf("the inputs of a run take more than %d KiB", s.size>>11)
 		default:
-			staged, from = append(staged, v), append(from, v.data)
-			total += (n + ringAlign - 1) / ringAlign * ringAlign
+			small = append(small, v)
+			total += ringed(n)
 		}
 	}
 	if total == 0 {
-		return restore, nil
+		return x, nil
 	}
-	offset, err := s.take(total)
-	if err != nil {
-		return restore, err
+	var err error
+	if x.piece, err = s.take(total); err != nil {
+		x.piece = -1
+		return x, err
 	}
+	offset := x.piece % s.size
 	at := offset
-	for _, v := range staged {
+	for _, v := range small {
 		copy(unsafe.Slice((*byte)(unsafe.Add(s.host, at)), v.bytes), unsafe.Slice((*byte)(v.data), v.bytes))
+		x.views, x.from = append(x.views, v), append(x.from, v.data)
 		v.data, v.memory = unsafe.Add(s.ring, at), m.info
-		at += (int(v.bytes) + ringAlign - 1) / ringAlign * ringAlign
+		at += ringed(int(v.bytes))
 	}
-	return restore, goError(C.dm_stream_upload(s.c, unsafe.Add(s.ring, offset), C.size_t(offset), C.size_t(total)))
+	return x, goError(C.dm_stream_upload(s.c, unsafe.Add(s.ring, offset), C.size_t(offset), C.size_t(total)))
 }
 
-// mark is how much of the ring has been given out.
-func (s *stream) mark() int {
+// waited says that a part of the ring is free again.
+func (s *stream) waited(to int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.head
+	s.done = max(s.done, to)
+	s.closed.Broadcast()
 }
 
-// waited says that what was given out up to a mark is free again.
-func (s *stream) waited(mark int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done = max(s.done, mark)
-}
-
-// upload makes copies to fixed addresses, the blocks' or the host's, in their order.
+// upload makes copies to fixed addresses, the device's or the host's.
 func (d *device) upload(copies []C.dm_copy) error {
 	for _, c := range copies {
 		from := unsafe.Slice((*byte)(c.from), c.bytes)
@@ -160,12 +213,15 @@ func (d *device) upload(copies []C.dm_copy) error {
 			copy(unsafe.Slice((*byte)(c.to), c.bytes), from)
 			continue
 		}
-		offset, err := d.stream.take(len(from))
+		piece, err := d.stream.take(len(from))
 		if err != nil {
 			return err
 		}
+		offset := piece % d.stream.size
 		copy(unsafe.Slice((*byte)(unsafe.Add(d.stream.host, offset)), len(from)), from)
-		if err := goError(C.dm_stream_upload(d.stream.c, c.to, C.size_t(offset), c.bytes)); err != nil {
+		err = goError(C.dm_stream_upload(d.stream.c, c.to, C.size_t(offset), c.bytes))
+		d.stream.close(piece)
+		if err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,8 @@ package ort
 
 import (
 	"bytes"
+	"runtime"
+	"sync"
 	"testing"
 	"unsafe"
 )
@@ -38,14 +40,14 @@ func TestStream(t *testing.T) {
 				view[byte](b, 0, b.size)[i] = byte(i + 7*run)
 			}
 		}
-		restore, err := s.stage(&memory{}, ins[:2])
+		x, err := s.stage(&memory{}, ins[:2])
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, b := range []*block{&ids, &table} {
 			all = append(all, sent{ins[i].data, bytes.Clone(view[byte](b, 0, b.size))})
 		}
-		restore()
+		x.end()
 		if ins[0].data != ids.data || ins[1].data != table.data {
 			t.Fatal("the inputs are not the host's again")
 		}
@@ -65,27 +67,27 @@ func TestStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrived()
-	s.waited(s.mark())
+	s.waited(s.launched(-1))
 	for range 20 {
-		restore, err := s.stage(&memory{}, ins[:2])
+		x, err := s.stage(&memory{}, ins[:2])
 		if err != nil {
 			t.Fatal(err)
 		}
-		restore()
+		x.end()
 	}
 	if n := Waits() - began - 1; n != 3 { // 5 runs a lap
 		t.Errorf("%d waits in 20 runs", n)
 	}
 	// Too large an input is left where it is, after a wait.
 	before := Waits()
-	restore, err := s.stage(&memory{}, ins)
+	x, err := s.stage(&memory{}, ins)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if ins[2].data != large.data || Waits() == before {
 		t.Error("an input of the ring's size")
 	}
-	restore()
+	x.end()
 	// Fixed addresses, and back.
 	d := &device{stream: s}
 	to, back := blockT(t, 64), blockT(t, 64)
@@ -101,5 +103,49 @@ func TestStream(t *testing.T) {
 	}
 	if _, err := streamOf(driverT(t), 3, size); err == nil || err.Error() != "make a stream: cuDeviceGet: CUDA driver error 101" {
 		t.Errorf("a GPU that is not there: got %v", err)
+	}
+}
+
+// TestStreamShared: several goroutines launch runs in one stream, some of which they
+// wait for. No piece is given out again before its run has been launched.
+func TestStreamShared(t *testing.T) {
+	needLibrary(t)
+	s, err := streamOf(driverT(t, "-DAT_ONCE"), 0, 4<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		b := blockT(t, 300)
+		ins, free, err := inputsOf(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer free()
+		wg.Go(func() {
+			for run := range 300 {
+				for i := range view[byte](&b, 0, 300) {
+					view[byte](&b, 0, 300)[i] = byte(g*50 + run%50)
+				}
+				x, err := s.stage(&memory{}, ins)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				to := s.launched(x.piece)
+				runtime.Gosched() // others go on before the run reads
+				if !bytes.Equal(unsafe.Slice((*byte)(ins[0].data), 300), view[byte](&b, 0, 300)) {
+					t.Errorf("goroutine %d, run %d reads another's input", g, run)
+				}
+				if run%3 == g%3 {
+					s.waited(to)
+				}
+				x.end()
+			}
+		})
+	}
+	wg.Wait()
+	if len(s.open) > 0 || s.done > s.head {
+		t.Errorf("%d pieces are open, %d of %d bytes free", len(s.open), s.done, s.head)
 	}
 }
