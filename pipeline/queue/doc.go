@@ -34,9 +34,10 @@
 // later publish of the same key starts at one), and removed when the shard is settled for good, or after a week.
 //
 // A server that does not answer is waited for. Connect waits as long as it was told; after that publishing, waiting for
-// shards and settling them go on through an outage, which is said once, at WARN, as is its end. A server that answers
-// without the streams has lost its store: they are made anew, and Queued tells a submitter what is missing. A stream or
-// disk that is full holds a publisher back.
+// shards and settling them go on through an outage, which is said once, at WARN, as is its end. Every other question is
+// asked again for half a minute; asked twice, because an answer was lost, it comes to the same. A server that answers
+// without the streams has lost its store: they are made anew, that of the shards last, and Queued tells a submitter what
+// is missing. A stream or disk that is full holds a publisher back.
 //
 // No secret is logged: addresses are shown without their user part.
 //
