@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int inited, retained, pushed, waiting;
+static int inited, retained, waiting;
+static __thread int pushed; // a thread has contexts of its own
 static struct {
   void *to;
   const void *from;
