@@ -74,6 +74,21 @@ func TestInspectJSON(t *testing.T) {
 	}
 }
 
+// TestInspectEncoderDecoder: passes of encoder-decoder models are a decoder's.
+func TestInspectEncoderDecoder(t *testing.T) {
+	out, err := output("inspect", exported+"bart-optimum-split", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found inspection
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if m := found.Target; m.Contract != "encoder-decoder" || m.Encoder == nil || m.Encoder.Most != 64 || !m.Ragged || m.NotRagged != "" {
+		t.Errorf("got %+v", m)
+	}
+}
+
 // TestInspectMisfit: both models are described, and then the pair is refused.
 func TestInspectMisfit(t *testing.T) {
 	out, err := output("inspect", demo+"target", "--draft", exported+"qwen2-builder", "--json")

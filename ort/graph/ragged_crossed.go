@@ -69,11 +69,11 @@ func NewCrossKeys(m *onnxpb.ModelProto, l *Layout) (*onnxpb.ModelProto, error) {
 	width := int64(l.KVHeads * l.HeadSize)
 	for _, name := range l.Cross.Present {
 		parts := e.maker[input(e.maker[name], 0)]
-		if !turns(e.maker[name]) || parts.GetOpType() != "Reshape" || !slices.Equal(probe.sizes(parts.Input[0]), []int64{1, trialInput, width}) {
+		if !turns(e.maker[name]) || parts.GetOpType() != "Reshape" || !slices.Equal(probe.sizes(input(parts, 0)), []int64{1, trialInput, width}) {
 			return nil, fmt.Errorf("%s is not made of rows of the encoder's states", name)
 		}
 		e.without(name)
-		e.add("", "Identity", e.name("keys"), []string{parts.Input[0]}, []string{name})
+		e.add("", "Identity", e.name("keys"), []string{input(parts, 0)}, []string{name})
 	}
 	needed, err := e.sort(l.Cross.Present...)
 	if err != nil {

@@ -2,6 +2,8 @@ package graph
 
 import (
 	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -254,4 +256,87 @@ func readCrossedT(t *testing.T, dir string) (first, next *onnxpb.ModelProto, l *
 		t.Fatal(err)
 	}
 	return first, next, l
+}
+
+// FuzzRaggedCrossed: no decoder file makes reading or rewriting it panic or run for
+// ever.
+func FuzzRaggedCrossed(f *testing.F) {
+	encoder, err := Read(filepath.Join(crossedDir("models/t5-optimum"), "encoder_model.onnx"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	states := Describe(encoder, "")
+	for _, name := range []string{"t5-optimum", "bart-optimum", "marian-optimum"} {
+		data, err := os.ReadFile(filepath.Join(crossedDir("models/"+name), "decoder_model_merged.onnx"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Parse(data, "model.onnx")
+		if err != nil {
+			return
+		}
+		l, err := ReadCrossLayout(states, Describe(m, "model.onnx"), nil)
+		if err != nil {
+			return
+		}
+		if r, err := NewRaggedCrossed(m, l, 64, takeAll()); err == nil {
+			if _, err := proto.Marshal(r.Model); err != nil {
+				t.Error(err)
+			}
+		}
+		if k, err := NewCrossKeys(m, l); err == nil {
+			if _, err := proto.Marshal(k); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestRaggedCrossedDamaged: graphs with something exchanged are rewritten or refused,
+// and make nothing panic.
+func TestRaggedCrossedDamaged(t *testing.T) {
+	first, next, l := readCrossedT(t, crossedDir("models/t5-optimum-split"))
+	refused := 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 17))
+		if _, err := NewRaggedCrossed(damaged(r, next), l, 64, takeAll()); err != nil {
+			refused++
+		}
+		if _, err := NewCrossKeys(damaged(r, first), l); err != nil {
+			refused++
+		}
+	}
+	if refused < 30 {
+		t.Errorf("%d graphs were refused", refused)
+	}
+}
+
+// damaged is a model with some things exchanged.
+func damaged(r *rand.Rand, whole *onnxpb.ModelProto) *onnxpb.ModelProto {
+	m := proto.CloneOf(whole)
+	nodes := m.Graph.Node
+	for range 1 + r.IntN(3) {
+		n, other := nodes[r.IntN(len(nodes))], nodes[r.IntN(len(nodes))]
+		switch r.IntN(5) {
+		case 0:
+			n.OpType = other.OpType
+		case 1:
+			n.Input, other.Input = other.Input, n.Input
+		case 2:
+			n.Attribute = other.Attribute
+		case 3:
+			n.Input = n.Input[:len(n.Input)/2]
+		default:
+			if value := Attribute(n, "value").GetT(); value != nil {
+				value.Dims = []int64{int64(r.IntN(3)) - 1}
+				for i := range value.RawData {
+					value.RawData[i] = byte(r.IntN(256))
+				}
+			}
+		}
+	}
+	return m
 }

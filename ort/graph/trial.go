@@ -183,7 +183,7 @@ func (t *trial) node(n *onnxpb.NodeProto) {
 		}
 		o.in, data = append(o.in, x), append(data, t.numbers(name))
 	}
-	if f := trials[n.GetOpType()]; f != nil {
+	if f := trials[n.GetOpType()]; f != nil && len(o.in) > 0 && o.in[0] != nil {
 		if x, v := f(o, data); x != nil {
 			t.set(n.Output[0], x, v)
 			return
