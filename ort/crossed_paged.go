@@ -180,8 +180,11 @@ func (c *crossedPaged) encode(slot, n int) error {
 	q, e, r, b := &c.lanes[slot], &c.encoding, &c.keys, c.model.bundle
 	if q.input > 0 {
 		c.forget(slot)
-		if ok, err := c.paged.reserve(slot, 0, len(q.tokens)); err != nil || !ok {
-			return fmt.Errorf("%d tokens: %w (%v)", len(q.tokens), ErrNoBlocks, err)
+		switch ok, err := c.paged.reserve(slot, 0, len(q.tokens)); {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("%d tokens in blocks of its own: %w", len(q.tokens), ErrNoBlocks)
 		}
 	}
 	if err := growBlock(c.runtime, &c.states, e.stateBytes(n)); err != nil {
