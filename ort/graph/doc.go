@@ -19,9 +19,8 @@
 //
 // NewRagged works on a copy of the nodes (editor.go) in four steps. Attention
 // becomes one node a layer (ragged_attention.go; where it consists of plain
-// operators, trials show what they amount to: ragged_growing.go, trial.go). What
-// nobody needs any more goes,
-// and the packed row of tokens is followed through what is left (flow.go, rules
+// operators, trials show what they amount to: ragged_growing.go, ragged_mask.go,
+// trial.go). What nobody needs any more goes, and the packed row of tokens is followed through what is left (flow.go, rules
 // in flow_rules.go and flow_shapes.go): an operator that may mix tokens is
 // refused. What follows the last attention is given the wanted rows only
 // (ragged_head.go). On the CPU, matrices become ours (matrices.go, gated.go).
