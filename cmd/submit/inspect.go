@@ -154,6 +154,10 @@ func inspectModel(models *app.Models, dir string) (*inspected, error) {
 		TokenBytes: b.CacheBytes(1), ContextBytes: b.CacheBytes(b.Context),
 		Ragged: d.Ragged == nil,
 	}
+	if m.Ragged { // one pool for all sequences, in which nothing is there twice
+		m.TokenBytes = b.CacheBytesPerToken()
+		m.ContextBytes = m.TokenBytes * b.Context
+	}
 	named := func(id int32) token {
 		text, _ := tokenizer.Token(id) // logits may be padded beyond the vocabulary
 		return token{id, text}
