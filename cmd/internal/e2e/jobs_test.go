@@ -3,12 +3,14 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/queue"
 )
 
@@ -146,16 +148,21 @@ func TestWorkerSignals(t *testing.T) {
 	}
 	begun := func(env ...string) *program {
 		p := command("worker", append(env, "--nats", url, "--threads", "1")...).start(t)
-		until(t, "a worker that waits for shards", func() bool { return strings.Contains(p.stderr.String(), "waiting for shards") })
-		for len(reports) > 0 {
-			<-reports // of the worker before
+		name := fmt.Sprintf("-%d-0", p.Process.Pid)
+		for late := time.After(patience); ; {
+			select {
+			case data := <-reports: // perhaps of the worker before
+				var done pipeline.Progress
+				if err := json.Unmarshal(data, &done); err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasSuffix(done.Worker, name) { // a row is done, the shard is not
+					return p
+				}
+			case <-late:
+				t.Fatalf("no report:\n%s", &p.stderr)
+			}
 		}
-		select {
-		case <-reports: // a row is done, the shard is not
-		case <-time.After(patience):
-			t.Fatalf("no report:\n%s", &p.stderr)
-		}
-		return p
 	}
 	soon := func(p *program, what string) {
 		t.Helper()
