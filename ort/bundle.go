@@ -146,7 +146,13 @@ func (b *Bundle) readDecoder(c *modelConfig) (external []string, err error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}
 	b.tolerance = rounding(b.layout, g)
-	return externalPaths(b.Model, g)
+	external, err = externalPaths(b.Model, g)
+	if err == nil && b.layout.Cache == graph.Int8 {
+		if err = b.checkScales(); err != nil {
+			err = fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
+		}
+	}
+	return external, err
 }
 
 // describe sums up the graph in a file.

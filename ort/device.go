@@ -151,6 +151,8 @@ func (d *device) fits(b *Bundle) error {
 		return nil
 	case b.Encoder != nil:
 		return fmt.Errorf("device %s: encoder-decoder models run on the CPU only: use device cpu", d.name)
+	case l.Cache == graph.Int8 && d.kind == webgpuDevice:
+		return fmt.Errorf("device %s: caches of 8 bits run on cpu and cuda only: use device cpu, or the model with its float cache", d.name)
 	case b.HeadSize*l.Cache.Size()%moveWord != 0:
 		return fmt.Errorf("device %s: heads of %d elements of %s are not supported there: use device cpu", d.name, b.HeadSize, l.Cache)
 	}

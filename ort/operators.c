@@ -24,7 +24,7 @@ enum {
   PARALLEL_FOR = 274,
 };
 
-enum { FLOAT = 1, INT32 = 6 };                      // ONNXTensorElementDataType
+enum { FLOAT = 1, INT8 = 3, INT32 = 6 };            // ONNXTensorElementDataType
 enum { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };  // OrtCustomOpInputOutputCharacteristic
 enum { CUSTOM_OP_VERSION = 24 };
 
@@ -64,6 +64,7 @@ typedef struct {
   custom_op op; // first: callbacks cast
   const char *name;
   const int *inputs; // types
+  int cache;         // type of the outputs behind the first
   const int *input_kinds;
   size_t ninputs;
   int output_kind;
@@ -208,7 +209,7 @@ static const char *op_name(const custom_op *op) { return ((const operator *)op)-
 static const char *op_provider(const custom_op *op) { return (void)op, NULL; } // the CPU
 static int op_input_type(const custom_op *op, size_t i) { return ((const operator *)op)->inputs[i]; }
 static size_t op_input_count(const custom_op *op) { return ((const operator *)op)->ninputs; }
-static int op_output_type(const custom_op *op, size_t i) { return (void)op, (void)i, FLOAT; }
+static int op_output_type(const custom_op *op, size_t i) { return i == 0 ? FLOAT : ((const operator *)op)->cache; }
 static size_t op_output_count(const custom_op *op) { return ((const operator *)op)->noutputs; }
 static int op_input_kind(const custom_op *op, size_t i) { return ((const operator *)op)->input_kinds[i]; }
 static int op_output_kind(const custom_op *op, size_t i) { return (void)i, ((const operator *)op)->output_kind; }
@@ -223,6 +224,7 @@ static int op_newest(const custom_op *op) { return (void)op, 1; }
 NEW(matrices)
 NEW(gated)
 NEW(paged)
+NEW(paged8)
 NEW(cross)
 
 #define OPERATOR(NEW, COMPUTE)                                                                     \
@@ -236,6 +238,8 @@ NEW(cross)
 static const int product_types[] = {FLOAT, FLOAT}, product_kinds[] = {REQUIRED, OPTIONAL};
 static const int attention_types[] = {FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT, FLOAT,
                                       INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT};
+static const int attention8_types[] = {FLOAT, FLOAT, FLOAT, INT8, INT8, INT32, INT32, INT32, FLOAT, FLOAT,
+                                       INT32, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT, INT32, INT32, INT32, FLOAT};
 static const int attention_kinds[] = {REQUIRED, OPTIONAL, OPTIONAL, REQUIRED, REQUIRED,
                                       REQUIRED, REQUIRED, REQUIRED, OPTIONAL, OPTIONAL,
                                       OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL,
@@ -244,10 +248,11 @@ static const int cross_types[] = {FLOAT, FLOAT, FLOAT, INT32, INT32, INT32};
 static const int cross_kinds[] = {REQUIRED, REQUIRED, REQUIRED, REQUIRED, REQUIRED, REQUIRED};
 
 static const operator operators[] = {
-    {OPERATOR(matrices_new, dm_product_compute), "Matrices", product_types, product_kinds, 2, VARIADIC, 1},
-    {OPERATOR(gated_new, dm_product_compute), "Gated", product_types, product_kinds, 1, REQUIRED, 1},
-    {OPERATOR(paged_new, dm_paged_compute), "PagedAttention", attention_types, attention_kinds, sizeof attention_kinds / sizeof *attention_kinds, REQUIRED, 3},
-    {OPERATOR(cross_new, dm_cross_compute), "CrossAttention", cross_types, cross_kinds, sizeof cross_kinds / sizeof *cross_kinds, REQUIRED, 1},
+    {OPERATOR(matrices_new, dm_product_compute), "Matrices", product_types, FLOAT, product_kinds, 2, VARIADIC, 1},
+    {OPERATOR(gated_new, dm_product_compute), "Gated", product_types, FLOAT, product_kinds, 1, REQUIRED, 1},
+    {OPERATOR(paged_new, dm_paged_compute), "PagedAttention", attention_types, FLOAT, attention_kinds, sizeof attention_kinds / sizeof *attention_kinds, REQUIRED, 3},
+    {OPERATOR(paged8_new, dm_paged_compute), "PagedAttention8", attention8_types, INT8, attention_kinds, sizeof attention_kinds / sizeof *attention_kinds, REQUIRED, 3},
+    {OPERATOR(cross_new, dm_cross_compute), "CrossAttention", cross_types, FLOAT, cross_kinds, sizeof cross_kinds / sizeof *cross_kinds, REQUIRED, 1},
 };
 
 char *dm_operators_open(const dm_runtime *rt, const dm_kernels *kernels, void **domain) {

@@ -6,6 +6,7 @@
 typedef struct {
   dm_attention layer; // what is the same for every pass
   int do_rotary, threads;
+  int narrow; // caches of 8 bits
 } attention;
 
 dm_status dm_paged_new(const void *info, void **kernel) {
@@ -34,6 +35,13 @@ dm_status dm_paged_new(const void *info, void **kernel) {
   a->threads = (int)threads;
   *kernel = a;
   return NULL;
+}
+
+// PagedAttention8 is the same with caches of 8 bits.
+dm_status dm_paged8_new(const void *info, void **kernel) {
+  dm_status s = dm_paged_new(info, kernel);
+  if (s == NULL) ((attention *)*kernel)->narrow = 1;
+  return s;
 }
 
 // Inputs and outputs of PagedAttention.
@@ -102,8 +110,8 @@ static dm_status attend(const dm_attention *a, void *context, int count) {
 // attend_rows points the pass at its rows of q, k and v, which are one packed
 // matrix where key and value are missing, and at the caches.
 static dm_status attend_rows(dm_attention *a, const dm_tensor *in, int64_t *width) {
-  if (in[SLOTS].data != NULL || in[SINK].data != NULL || in[K_SCALE].data != NULL || in[V_SCALE].data != NULL)
-    return dm_op_fail(DM_INVALID, "slot_mapping, head_sink and scales of the cache are not supported");
+  if (in[SLOTS].data != NULL || in[SINK].data != NULL)
+    return dm_op_fail(DM_INVALID, "slot_mapping and head_sink are not supported");
   dm_status s = attend_caches(a, &in[KEY_CACHE], &in[VALUE_CACHE]);
   if (s != NULL) return s;
   const int64_t q = (int64_t)a->heads * a->head_size, kv = (int64_t)a->kv_heads * a->head_size;
@@ -126,6 +134,20 @@ static dm_status attend_rows(dm_attention *a, const dm_tensor *in, int64_t *widt
   a->key = key->data;
   a->value = value->data;
   a->key_stride = a->value_stride = (size_t)kv;
+  return NULL;
+}
+
+// attend_scales points it at the scales of caches of 8 bits.
+static dm_status attend_scales(dm_attention *a, const dm_tensor *in, int narrow) {
+  for (size_t i = K_SCALE; i <= V_SCALE; i++) {
+    const dm_tensor *t = &in[i];
+    if ((t->data != NULL) != narrow) return dm_op_fail(DM_INVALID, "caches of 8 bits have scales, and no others do");
+    if (!narrow) continue;
+    if (t->rank != 3 || t->dims[0] != a->kv_heads || t->dims[1] != 1 || t->dims[2] != a->head_size)
+      return dm_op_fail(DM_INVALID, "the scales of the cache must be [KV heads, 1, head size]");
+  }
+  a->k_scale = in[K_SCALE].data;
+  a->v_scale = in[V_SCALE].data;
   return NULL;
 }
 
@@ -187,6 +209,7 @@ dm_status dm_paged_compute(void *kernel, void *context) {
   for (size_t i = 0; s == NULL && i < ATTENTION_INPUTS; i++) s = dm_op_input(context, i, &in[i]);
   int64_t width = 0;
   if (s == NULL) s = attend_rows(&a, in, &width);
+  if (s == NULL) s = attend_scales(&a, in, op->narrow);
   if (s == NULL) s = attend_norms(&a, in);
   if (s == NULL) s = attend_lengths(&a, in, op->do_rotary);
   if (s == NULL) s = attend_inputs(&a, &in[LENGTHS]);

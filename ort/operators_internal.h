@@ -58,6 +58,7 @@ dm_status dm_matrices_new(const void *info, void **kernel);
 dm_status dm_gated_new(const void *info, void **kernel);
 dm_status dm_product_compute(void *kernel, void *context);
 dm_status dm_paged_new(const void *info, void **kernel);
+dm_status dm_paged8_new(const void *info, void **kernel);
 dm_status dm_paged_compute(void *kernel, void *context);
 dm_status dm_cross_new(const void *info, void **kernel);
 dm_status dm_cross_compute(void *kernel, void *context);

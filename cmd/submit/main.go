@@ -47,7 +47,7 @@ same command again, after any interruption, decodes only what is missing.`,
 	}
 	configs.SubmitFlags(cmd.Flags())
 	cmd.AddCommand(jobCommands()...)
-	cmd.AddCommand(setupCommand(), importCommand(), inspectCommand(), reportCommand(), scoreCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand(), perplexityCommand())
+	cmd.AddCommand(setupCommand(), importCommand(), inspectCommand(), reportCommand(), scoreCommand(), planCommand(), verifyCommand(), certifyCommand(), ngramCommand(), perplexityCommand(), calibrateCommand())
 	cmd.AddCommand(sweepCommand(), exportCommand(), fsckCommand(), serveCommand())
 	complete(cmd)
 	return cmd

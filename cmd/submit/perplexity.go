@@ -14,6 +14,7 @@ import (
 
 	"github.com/draftmill/draftmill/cmd/internal/app"
 	"github.com/draftmill/draftmill/configs"
+	"github.com/draftmill/draftmill/ort"
 	"github.com/draftmill/draftmill/pipeline"
 	"github.com/draftmill/draftmill/pipeline/engine"
 	"github.com/draftmill/draftmill/pipeline/replay"
@@ -163,7 +164,7 @@ const longest = 4096
 type reader struct {
 	*replay.Reader
 	pair    engine.Pair
-	bytes   int64
+	bundle  *ort.Bundle
 	context int
 	close   func()
 }
@@ -202,7 +203,7 @@ func openReader(ctx context.Context, cfg configs.Config, name string, stderr io.
 		return nil, err
 	}
 	undo = append(undo, texts.Close)
-	return &reader{Reader: texts, pair: pair, bytes: bundle.Bytes, context: job.Context, close: all}, nil
+	return &reader{Reader: texts, pair: pair, bundle: bundle, context: job.Context, close: all}, nil
 }
 
 // model has one model read all texts; it is let go before the next one.
@@ -217,7 +218,7 @@ func (r *reading) model(ctx context.Context, cfg configs.Config, name string, re
 		most = min(most, reference.context)
 	}
 	progress := progressLine(stderr, "perplexity")
-	found := &read{Model: name, MB: float64(m.bytes) / 1e6}
+	found := &read{Model: name, MB: float64(m.bundle.Bytes) / 1e6}
 	var base, divergence []float64 // of each text: the reference's log-likelihood, and the divergence from it
 	var agreeing float64
 	for text, err := range r.texts.all(ctx) {

@@ -96,10 +96,10 @@ type Layout struct {
 	HeadSize  int // 0 where the graph leaves it open
 	Vocab     int // 0 where the graph leaves it open
 	Logits    ElementType
-	Cache     ElementType
-	Mask      bool // the graph has attention_mask
-	Positions bool // the graph has position_ids
-	Limit     int  // tokens of a sequence that the graph treats alike, 0 for no limit, see lengthBranches
+	Cache     ElementType // a float type, or Int8 with scales, see CacheScales
+	Mask      bool        // the graph has attention_mask
+	Positions bool        // the graph has position_ids
+	Limit     int         // tokens of a sequence that the graph treats alike, 0 for no limit, see lengthBranches
 	Past      []string
 	Present   []string // past[i] continues as present[i]
 	Cross     *Cross   // of a Crossed contract, else nil
@@ -207,10 +207,11 @@ func (l *Layout) readCache(layer int, kind string, pasts, outputs map[string]Ten
 	if !ok {
 		return fmt.Errorf("no output %s for the input %s", presentKey, pastKey)
 	}
-	if past.Type == present.Type && (past.Type == Int8 || past.Type == Uint8) {
-		return fmt.Errorf("input %s is %s: a quantized cache is not supported; export it without kv_cache_quant_scheme", pastKey, past.Type)
+	narrow := past.Type == present.Type && (past.Type == Int8 || past.Type == Uint8)
+	if narrow && (past.Type == Uint8 || l.Contract != GQA) {
+		return fmt.Errorf("input %s is %s: a quantized cache is supported in 8 bits (int8) with GroupQueryAttention only; export it so, or in a float type", pastKey, past.Type)
 	}
-	if !past.Type.float() || past.Type != present.Type || len(past.Shape) != 4 {
+	if !past.Type.float() && !narrow || past.Type != present.Type || len(past.Shape) != 4 {
 		return fmt.Errorf("input %s is %s with %d dimensions and output %s is %s: want one float type and 4 dimensions",
 			pastKey, past.Type, len(past.Shape), presentKey, present.Type)
 	}

@@ -292,6 +292,11 @@ func intsAttribute(name string, v ...int64) *onnxpb.AttributeProto {
 	return &onnxpb.AttributeProto{Name: &name, Ints: v, Type: proto.Int32(kind)}
 }
 
+func stringAttribute(name, v string) *onnxpb.AttributeProto {
+	const kind = 3 // AttributeProto.STRING
+	return &onnxpb.AttributeProto{Name: &name, S: []byte(v), Type: proto.Int32(kind)}
+}
+
 func floatAttribute(name string, v float64) *onnxpb.AttributeProto {
 	const kind = 1 // AttributeProto.FLOAT
 	return &onnxpb.AttributeProto{Name: &name, F: proto.Float32(float32(v)), Type: proto.Int32(kind)}

@@ -66,7 +66,7 @@ const (
 // Domains of the attention operator.
 const (
 	// OwnDomain is that of draftmill's operators for the CPU: PagedAttention,
-	// Matrices and Gated, all in float32 and for any leading dimensions.
+	// PagedAttention8 with caches of 8 bits, Matrices and Gated, all in float32 and for any leading dimensions.
 	OwnDomain = "draftmill"
 	// MicrosoftDomain is that of ONNX Runtime's own operators. Its
 	// PagedAttention takes operands of two dimensions, in half precision.
@@ -118,11 +118,14 @@ func NewRagged(m *onnxpb.ModelProto, o RaggedOptions) (*Ragged, error) {
 	}
 	switch {
 	case o.Domain == OwnDomain:
-		r.result.Cache = Float32
-	case l.Cache == Float32 && o.Half == BFloat16:
-		r.result.Cache = BFloat16
-	case l.Cache == Float32:
-		r.result.Cache = Float16
+		r.work = Float32
+	case r.typ == Float32 && o.Half == BFloat16:
+		r.work = BFloat16
+	case r.typ == Float32:
+		r.work = Float16
+	}
+	if l.Cache != Int8 {
+		r.result.Cache = r.work
 	}
 	r.dropBranches()
 	switch l.Contract {
@@ -151,7 +154,12 @@ func newRagging(m *onnxpb.ModelProto, l *Layout, o RaggedOptions) (*ragging, err
 	if err != nil {
 		return nil, err
 	}
-	return &ragging{editor: e, options: o, layout: l, result: &Ragged{Cache: l.Cache}}, nil
+	r := &ragging{editor: e, options: o, layout: l, typ: l.Cache, result: &Ragged{Cache: l.Cache}}
+	if l.Cache == Int8 {
+		r.typ = r.operands()
+	}
+	r.work = r.typ
+	return r, nil
 }
 
 // ragging is one rewriting under way.
@@ -159,6 +167,8 @@ type ragging struct {
 	*editor
 	options RaggedOptions
 	layout  *Layout
+	typ     ElementType // of what attention takes and gives in the graph
+	work    ElementType // of what its successor takes and gives
 	result  *Ragged
 	flow    *flow
 	made    int               // names given so far
@@ -334,6 +344,11 @@ const MostSequences = 256
 
 // finish makes the model.
 func (r *ragging) finish(m *onnxpb.ModelProto) *Ragged {
+	for _, n := range r.nodes {
+		if n.GetOpType() == "PagedAttention" && r.options.Domain == OwnDomain && r.result.Cache == Int8 {
+			n.OpType = proto.String("PagedAttention8") // an operator of ours has fixed types
+		}
+	}
 	g := &onnxpb.GraphProto{Name: m.Graph.Name, Node: r.nodes}
 	needed := map[string]bool{}
 	for _, n := range r.nodes {

@@ -15,6 +15,7 @@ const (
 	gqaCos   = 7
 	gqaSin   = 8
 	gqaSink  = 11
+	gqaScale = 12 // of keys; that of values follows
 	gqaQNorm = 14
 	gqaKNorm = 15
 )
@@ -31,6 +32,7 @@ const (
 	pagedSink       = 11
 	pagedQNorm      = 12
 	pagedKNorm      = 13
+	pagedScale      = 14 // of keys; that of values follows
 	pagedMetadata   = 16
 	pagedCopies     = 17 // this and what follows: of OwnDomain only
 	pagedLengths    = 18
@@ -47,7 +49,8 @@ type attention struct {
 	cos, sin          string // "": rotary embedding happens outside
 	sink              string
 	qNorm, kNorm      string
-	bias              string // [heads, distances], added to scores
+	bias              string       // [heads, distances], added to scores
+	scales            []cacheScale // of keys and of values, where the cache has 8 bits
 	heads, kvHeads    int64
 	typ               ElementType              // of query and output; cos, sin, sink and norms have the graph's
 	attributes        []*onnxpb.AttributeProto // but for the numbers of heads
@@ -115,8 +118,6 @@ func (r *ragging) readGQA(n *onnxpb.NodeProto) (*attention, error) {
 		return nil, errors.New("smooth_softmax has no successor")
 	case in(gqaSink) != "" && r.options.Domain == OwnDomain:
 		return nil, errors.New("head_sink has no successor on the CPU")
-	case in(12) != "" || in(13) != "":
-		return nil, errors.New("its cache is quantized")
 	case number("num_heads", 0) <= 0 || number("kv_num_heads", 0) <= 0 || number("num_heads", 0)%number("kv_num_heads", 1) != 0:
 		return nil, fmt.Errorf("%d heads for %d KV heads", number("num_heads", 0), number("kv_num_heads", 0))
 	}
@@ -128,7 +129,10 @@ func (r *ragging) readGQA(n *onnxpb.NodeProto) (*attention, error) {
 		layer: layer, name: n.GetName(), output: n.Output[0],
 		query: in(0), key: in(1), value: in(gqaValue),
 		sink: in(gqaSink), qNorm: in(gqaQNorm), kNorm: in(gqaKNorm),
-		heads: number("num_heads", 0), kvHeads: number("kv_num_heads", 0), typ: r.layout.Cache,
+		heads: number("num_heads", 0), kvHeads: number("kv_num_heads", 0), typ: r.typ,
+	}
+	if a.scales, err = r.scalesOf(n); err != nil {
+		return nil, err
 	}
 	if number("do_rotary", 0) != 0 {
 		if a.cos, a.sin = in(gqaCos), in(gqaSin); a.cos == "" || a.sin == "" {
@@ -147,10 +151,10 @@ func (r *ragging) readGQA(n *onnxpb.NodeProto) (*attention, error) {
 // on operands as they are; ONNX Runtime's takes two dimensions.
 func (r *ragging) paged(a *attention) {
 	own := r.options.Domain == OwnDomain
-	narrow := a.typ != r.result.Cache
+	narrow := a.typ != r.work
 	operand := func(name string) string {
-		if name != "" && (narrow || a.typ != r.layout.Cache) { // then keys and values may be of either type
-			name = r.cast(name, r.result.Cache)
+		if name != "" && (narrow || a.typ != r.typ) { // then keys and values may be of either type
+			name = r.cast(name, r.work)
 		}
 		if name != "" && !own {
 			out := r.name("squeeze")
@@ -161,7 +165,7 @@ func (r *ragging) paged(a *attention) {
 	}
 	table := func(name string) string {
 		if name != "" && narrow {
-			return r.cast(name, r.result.Cache)
+			return r.cast(name, r.work)
 		}
 		return name
 	}
@@ -172,6 +176,13 @@ func (r *ragging) paged(a *attention) {
 	in[pagedCumulative], in[pagedPast], in[pagedTable] = CumulativeLengths, PastLengths, BlockTable
 	in[pagedCos], in[pagedSin] = table(a.cos), table(a.sin)
 	in[pagedSink], in[pagedQNorm], in[pagedKNorm] = table(a.sink), table(a.qNorm), table(a.kNorm)
+	attributes := append([]*onnxpb.AttributeProto{intAttribute("num_heads", a.heads), intAttribute("kv_num_heads", a.kvHeads)}, a.attributes...)
+	for i, s := range a.scales {
+		in[pagedScale+i] = r.scale(a, s)
+		if !own {
+			attributes = append(attributes, stringAttribute(s.attribute, s.kind))
+		}
+	}
 	if r.options.Metadata {
 		in[pagedMetadata] = AttentionMetadata
 	}
@@ -188,7 +199,6 @@ func (r *ragging) paged(a *attention) {
 	if narrow || !own {
 		out = r.name("attention")
 	}
-	attributes := append([]*onnxpb.AttributeProto{intAttribute("num_heads", a.heads), intAttribute("kv_num_heads", a.kvHeads)}, a.attributes...)
 	r.add(r.options.Domain, "PagedAttention", a.name, in, []string{out, cacheOut[0], cacheOut[1]}, attributes...)
 	if !own {
 		flat := out

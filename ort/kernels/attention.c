@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -27,6 +28,10 @@ const char *dm_attention_refuses(const dm_attention *a) {
     return "the cache or the block table has no size";
   if (a->cross && (a->inputs == NULL || a->slots != NULL || a->copied > 0 || a->window > 0 || a->rotary_dim > 0 || a->sink != NULL || a->bias != NULL))
     return "attention to inputs has none, or something that belongs to a sequence's own positions";
+  if ((a->k_scale == NULL) != (a->v_scale == NULL)) return "keys or values alone have scales";
+  for (int i = 0; a->k_scale != NULL && i < a->kv_heads * a->head_size; i++)
+    if (!(a->k_scale[i] > 0 && a->v_scale[i] > 0 && a->k_scale[i] < INFINITY && a->v_scale[i] < INFINITY))
+      return "a scale of the cache is not a positive number";
   if (a->bias != NULL && a->distances <= 0) return "there is no distance to add something for";
   if (a->sequences > 0 && a->cumulative[0] != 0) return "the first sequence does not begin at row 0";
   for (int s = 0; s < a->sequences; s++) {
@@ -159,6 +164,7 @@ static size_t lay_out(plan *p, const dm_attention *a, int threads, char *base) {
   share(p, a, threads);
   p->buffers = (size_t)threads;
   p->buffer_size = ROWS * (PART + 2 * p->width + 4) + PART * sizeof(size_t) / sizeof(float) + 2 * ROWS;
+  if (a->k_scale != NULL) p->buffer_size += 2 * PART * p->width;
   p->buffer_size = rounded(p->buffer_size * sizeof(float)) / sizeof(float);
   size_t at = (64 - (uintptr_t)base % 64) % 64;
 #define PLACE(field, count)                                                                        \
@@ -204,12 +210,12 @@ static void prepare(void *arg, size_t part) {
 
 // Copies keys and values of tokens that several sequences begin with.
 static void copy(const dm_attention *a) {
-  size_t row = (size_t)a->kv_heads * (size_t)a->head_size;
+  size_t row = (size_t)a->kv_heads * (size_t)a->head_size * (a->k_scale != NULL ? sizeof(int8_t) : sizeof(float));
   for (int i = 0; i < a->copied; i++) {
     size_t from = (size_t)a->copies[2 * i] * row, to = (size_t)a->copies[2 * i + 1] * row;
     if (from == to) continue;
-    memcpy(a->key_cache + to, a->key_cache + from, row * sizeof *a->key_cache);
-    memcpy(a->value_cache + to, a->value_cache + from, row * sizeof *a->value_cache);
+    memcpy((char *)a->key_cache + to, (char *)a->key_cache + from, row);
+    memcpy((char *)a->value_cache + to, (char *)a->value_cache + from, row);
   }
 }
 
@@ -247,6 +253,15 @@ static void locate(const plan *p, const tile *t, int64_t part, int from, int to,
       at[j] = row + (size_t)t->kv_head * (size_t)a->head_size;
 }
 
+// Makes floats of the keys and values of one part that lie in caches of 8 bits.
+static void widen(const plan *p, const tile *t, int from, int to, size_t *at, float *keys, float *values) {
+  const dm_attention *a = p->a;
+  size_t size = (size_t)a->head_size, scale = (size_t)t->kv_head * size;
+  p->simd->widen(a->key_cache, a->k_scale + scale, size, p->width, at, from, to, keys);
+  p->simd->widen(a->value_cache, a->v_scale + scale, size, p->width, at, from, to, values);
+  for (int j = from; j < to; j++) at[j] = (size_t)j * p->width;
+}
+
 // The first token's row of a tile, in the output, and its head.
 static void finish(const plan *p, const tile *t, size_t r, const float *out, float most, float sum) {
   const dm_attention *a = p->a;
@@ -267,9 +282,11 @@ static void compute(void *arg, size_t number) {
   float *scores = b, *out = scores + ROWS * PART, *next = out + ROWS * p->width;
   float *most = next + ROWS * p->width, *sum = most + ROWS, *next_most = sum + ROWS, *next_sum = next_most + ROWS;
   int *from = (int *)(next_sum + ROWS), *to = from + ROWS;
+  float *keys = next_sum + 3 * ROWS, *values = keys + PART * p->width; // where the caches have 8 bits
   size_t token = (size_t)a->cumulative[t->sequence];
   dm_attention_rows rows = {
       .count = t->rows, .from = from, .to = to, .at = at, .scores = scores, .row = t->row, .kv_head = t->kv_head,
+      .keys = a->k_scale != NULL ? keys : a->key_cache, .values = a->k_scale != NULL ? values : a->value_cache,
       .q = p->q + (((size_t)t->kv_head * p->tokens + token) * p->group + t->row) * p->width,
   };
   bool all = k->part < 0;
@@ -277,6 +294,7 @@ static void compute(void *arg, size_t number) {
     view(p, t, i, from, to);
     rows.own = a->cross ? 0 : a->past[t->sequence] - i * PART;
     locate(p, t, i, from[0], to[t->rows - 1], at);
+    if (a->k_scale != NULL) widen(p, t, from[0], to[t->rows - 1], at, keys, values);
     bool begun = all && i > t->first;
     if (all) {
       rows.out = begun ? next : out, rows.most = begun ? next_most : most, rows.sum = begun ? next_sum : sum;

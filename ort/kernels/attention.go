@@ -37,6 +37,8 @@ type Attention struct {
 	Query, Key, Value                   []float32
 	QueryStride, KeyStride, ValueStride int
 	KeyCache, ValueCache                []float32
+	KeyCache8, ValueCache8              []int8    // in their place where there are scales
+	KScale, VScale                      []float32 // [KVHeads, HeadSize], or nil
 	BlockSize                           int
 	Output                              []float32
 	OutputStride                        int
@@ -60,7 +62,7 @@ func (a *Attention) Attend(t Threads) error {
 		positions = len(a.Cos) / (a.RotaryDim / 2)
 	}
 	if step := a.BlockSize * a.KVHeads * a.HeadSize; step > 0 {
-		blocks = len(a.KeyCache) / step
+		blocks = (len(a.KeyCache) + len(a.KeyCache8)) / step
 	}
 	*c = C.dm_attention{
 		heads: C.int(a.Heads), kv_heads: C.int(a.KVHeads), head_size: C.int(a.HeadSize),
@@ -75,9 +77,13 @@ func (a *Attention) Attend(t Threads) error {
 		copies: ints(&pin, a.Copies), copied: C.int(len(a.Copies) / 2),
 		query: floats(&pin, a.Query), key: floats(&pin, a.Key), value: floats(&pin, a.Value),
 		query_stride: C.size_t(a.QueryStride), key_stride: C.size_t(a.KeyStride), value_stride: C.size_t(a.ValueStride),
-		key_cache: floats(&pin, a.KeyCache), value_cache: floats(&pin, a.ValueCache),
+		key_cache: unsafe.Pointer(floats(&pin, a.KeyCache)), value_cache: unsafe.Pointer(floats(&pin, a.ValueCache)),
+		k_scale: floats(&pin, a.KScale), v_scale: floats(&pin, a.VScale),
 		blocks: C.int(blocks), block_size: C.int(a.BlockSize),
 		output: floats(&pin, a.Output), output_stride: C.size_t(a.OutputStride),
+	}
+	if a.KScale != nil && blocks > 0 {
+		c.key_cache, c.value_cache = pinned(&pin, a.KeyCache8), pinned(&pin, a.ValueCache8)
 	}
 	if why := C.dm_attention_refuses(c); why != nil {
 		return errors.New("attention: " + C.GoString(why))

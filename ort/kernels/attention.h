@@ -1,4 +1,4 @@
-// Attention over a paged KV cache for a ragged batch, in float32: the inputs and
+// Attention over a paged KV cache for a ragged batch, computed in float32: the inputs and
 // the meaning of com.microsoft.PagedAttention, for which ONNX Runtime has no CPU
 // kernel. Each of several sequences brings any number of new tokens, packed into
 // rows without padding. Their keys (normalized and rotated, if asked for) and
@@ -71,8 +71,11 @@ typedef struct dm_attention {
   // matrix.
   const float *query, *key, *value;
   size_t query_stride, key_stride, value_stride;
-  // The caches, [blocks, block_size, kv_heads, head_size] each: read and written.
-  float *key_cache, *value_cache;
+  // The caches, [blocks, block_size, kv_heads, head_size] each: read and written. They
+  // hold floats, or where there are scales integers of 8 bits: a channel is its integer
+  // times its scale. What lies behind the range of the integers becomes their end.
+  void *key_cache, *value_cache;
+  const float *k_scale, *v_scale; // [kv_heads, head_size], or both NULL
   int blocks, block_size;
   float *output; // [heads * head_size] a row
   size_t output_stride;

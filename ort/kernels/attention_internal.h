@@ -27,9 +27,10 @@ typedef struct dm_attention_rows {
   size_t row;
   int kv_head;
   int64_t own;
-  // [DM_ATTENTION_PART]: where each position's key and value lie in the caches, set
-  // between from[0] and to[count - 1].
+  // [DM_ATTENTION_PART]: where each position's key and value lie behind keys and values,
+  // set between from[0] and to[count - 1].
   const size_t *at;
+  const float *keys, *values; // the caches, or what was made of those of 8 bits
   float *scores; // [count, DM_ATTENTION_PART], to work in
   // What comes out for each row that sees something: the greatest score m, the sum
   // of e^(score - m), and the same sum over values, [count, width].

@@ -44,6 +44,26 @@ static void prepare_head(const dm_attention *a, const float *x, const float *nor
     for (size_t i = 0; i < size; i += DM_LANES) v_store(y + i, v_mul(v_load(y + i), v_set(scale)));
 }
 
+// A head of a key or value as integers of 8 bits, to the nearest, ties to the even one.
+static void narrow_head(const float *x, const float *scale, size_t size, int8_t *y) {
+  for (size_t i = 0; i < size; i++) {
+    float n = rintf(x[i] / scale[i]);
+    n = n > -128 ? n : -128; // also what is no number
+    y[i] = (int8_t)(n < 127 ? n : 127);
+  }
+}
+
+// The keys or values of one KV head at some positions of a cache of 8 bits, width floats
+// from one to the next.
+static void widen(const int8_t *cache, const float *scale, size_t size, size_t width,
+                  const size_t *at, int from, int to, float *y) {
+  for (int j = from; j < to; j++) {
+    const int8_t *x = cache + at[j];
+    float *row = y + (size_t)j * width;
+    for (size_t i = 0; i < size; i++) row[i] = (float)x[i] * scale[i];
+  }
+}
+
 // Writes a token's keys and values into the cache and its queries to q, where KV
 // heads are `tokens` groups apart.
 static void prepare(const dm_attention *a, size_t token, int32_t position, size_t slot, float *q,
@@ -56,9 +76,14 @@ static void prepare(const dm_attention *a, size_t token, int32_t position, size_
       float head[DM_ATTENTION_WIDEST];
       prepare_head(a, a->key + token * a->key_stride + h * size, a->k_norm, position, 1, head);
       size_t to = (slot * kv_heads + h) * size;
-      memcpy(a->key_cache + to, head, size * sizeof *head);
-      memcpy(a->value_cache + to, a->value + token * a->value_stride + h * size,
-             size * sizeof(float));
+      const float *value = a->value + token * a->value_stride + h * size;
+      if (a->k_scale != NULL) {
+        narrow_head(head, a->k_scale + h * size, size, (int8_t *)a->key_cache + to);
+        narrow_head(value, a->v_scale + h * size, size, (int8_t *)a->value_cache + to);
+      } else {
+        memcpy((float *)a->key_cache + to, head, size * sizeof *head);
+        memcpy((float *)a->value_cache + to, value, size * sizeof *value);
+      }
     }
     for (size_t g = 0; g < group; g++)
       prepare_head(a, a->query + token * a->query_stride + (h * group + g) * size, a->q_norm,
@@ -124,14 +149,14 @@ static void scores(const dm_attention *a, const dm_attention_rows *rows, int fro
     const float *k[4];
     for (int i = 0; i < 4; i++) {
       int p = j + i < from ? from : j + i < to ? j + i : to - 1;
-      k[i] = a->key_cache + rows->at[p];
+      k[i] = rows->keys + rows->at[p];
     }
     // Rows of a cache lie apart, which hides them from the processor's own
     // prefetching: ask for the keys of two groups on, and for values of this one.
     for (int i = j + 8; i < j + 12 && i < to; i++)
-      for (size_t c = 0; c < size; c += DM_LANES) v_prefetch(a->key_cache + rows->at[i] + c);
+      for (size_t c = 0; c < size; c += DM_LANES) v_prefetch(rows->keys + rows->at[i] + c);
     for (int i = j < from ? from : j; i < j + 4 && i < to; i++)
-      for (size_t c = 0; c < size; c += DM_LANES) v_prefetch_far(a->value_cache + rows->at[i] + c);
+      for (size_t c = 0; c < size; c += DM_LANES) v_prefetch_far(rows->values + rows->at[i] + c);
     for (size_t r = 0; r < rows->count;) {
       size_t n = rows->count - r < SCORE_ROWS ? rows->count - r : SCORE_ROWS;
       if (rows->to[r + n - 1] > j && rows->from[r] < j + 4) {
@@ -222,7 +247,7 @@ static void add_rows(const dm_attention *a, const dm_attention_rows *rows, size_
                      size_t column, int vectors, size_t last, int from, int to) {
   if (from >= to) return;
   size_t width = dm_attention_width(a);
-  const float *values = a->value_cache + column, *weights = rows->scores + r * DM_ATTENTION_PART;
+  const float *values = rows->values + column, *weights = rows->scores + r * DM_ATTENTION_PART;
   float *out = rows->out + r * width + column;
   if (last) {
     if (count == VALUE_ROWS) ADD_VALUES(VALUE_ROWS, 1, last);

@@ -92,6 +92,14 @@ func (l *layer) paged(r *rand.Rand) {
 			}
 		}
 	}
+	if l.KScale != nil {
+		l.KeyCache8 = make([]int8, total*l.BlockSize*l.KVHeads*l.HeadSize)
+		l.ValueCache8 = make([]int8, len(l.KeyCache8))
+		for i := range l.KeyCache8 {
+			l.KeyCache8[i], l.ValueCache8[i] = int8(r.IntN(256)-128), int8(r.IntN(256)-128)
+		}
+		return
+	}
 	nan := float32(math.NaN())
 	l.KeyCache = make([]float32, total*l.BlockSize*l.KVHeads*l.HeadSize)
 	l.ValueCache = make([]float32, len(l.KeyCache))
@@ -138,46 +146,64 @@ func (l *layer) pass(t *testing.T, threads Threads, packed bool, spans []span) [
 	return a.Output
 }
 
+// head is a head of a query or key in float64, with its norm and rotation.
+func (l *layer) head(x, norm []float32, h, position int) []float64 {
+	y := make([]float64, l.HeadSize)
+	var squares float64
+	for i := range y {
+		y[i] = float64(x[h*l.HeadSize+i])
+		squares += y[i] * y[i]
+	}
+	for i := range y {
+		if norm != nil {
+			y[i] *= float64(norm[i]) / math.Sqrt(squares/float64(l.HeadSize)+float64(l.NormEpsilon))
+		}
+	}
+	half := l.RotaryDim / 2
+	for i := range half {
+		a, b := i, i+half
+		if l.RotaryInterleaved {
+			a, b = 2*i, 2*i+1
+		}
+		c, s := float64(l.Cos[position*half+i]), float64(l.Sin[position*half+i])
+		y[a], y[b] = y[a]*c-y[b]*s, y[b]*c+y[a]*s
+	}
+	return y
+}
+
+// cached are the keys and values of a sequence that belong into the cache, by token
+// and KV head.
+func (l *layer) cached(s int) (keys, values [][][]float64) {
+	keys, values = make([][][]float64, len(l.sequences[s])), make([][][]float64, len(l.sequences[s]))
+	for p, x := range l.sequences[s] {
+		for h := range l.KVHeads {
+			var v []float64
+			for _, f := range x.v[h*l.HeadSize : (h+1)*l.HeadSize] {
+				v = append(v, float64(f))
+			}
+			keys[p], values[p] = append(keys[p], l.head(x.k, l.KNorm, h, p)), append(values[p], v)
+		}
+	}
+	return keys, values
+}
+
 // exact is the same in float64, from the definition, for every token of a sequence.
 func (l *layer) exact(s int) [][]float64 {
+	keys, values := l.cached(s)
+	return l.exactOf(s, keys, values)
+}
+
+// exactOf is exact with these keys and values.
+func (l *layer) exactOf(s int, keys, values [][][]float64) [][]float64 {
 	scale := float64(l.Scale)
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(l.HeadSize))
-	}
-	head := func(x, norm []float32, h, position int) []float64 {
-		y := make([]float64, l.HeadSize)
-		var squares float64
-		for i := range y {
-			y[i] = float64(x[h*l.HeadSize+i])
-			squares += y[i] * y[i]
-		}
-		for i := range y {
-			if norm != nil {
-				y[i] *= float64(norm[i]) / math.Sqrt(squares/float64(l.HeadSize)+float64(l.NormEpsilon))
-			}
-		}
-		half := l.RotaryDim / 2
-		for i := range half {
-			a, b := i, i+half
-			if l.RotaryInterleaved {
-				a, b = 2*i, 2*i+1
-			}
-			c, s := float64(l.Cos[position*half+i]), float64(l.Sin[position*half+i])
-			y[a], y[b] = y[a]*c-y[b]*s, y[b]*c+y[a]*s
-		}
-		return y
-	}
-	keys := make([][][]float64, len(l.sequences[s]))
-	for p, x := range l.sequences[s] {
-		for h := range l.KVHeads {
-			keys[p] = append(keys[p], head(x.k, l.KNorm, h, p))
-		}
 	}
 	out := make([][]float64, len(l.sequences[s]))
 	for p, x := range l.sequences[s] {
 		for h := range l.Heads {
 			kv := h / (l.Heads / l.KVHeads)
-			q := head(x.q, l.QNorm, h, p)
+			q := l.head(x.q, l.QNorm, h, p)
 			first := 0
 			if l.Window > 0 {
 				first = max(0, p-l.Window+1)
@@ -198,7 +224,7 @@ func (l *layer) exact(s int) [][]float64 {
 				w := math.Exp(score)
 				sum += w
 				for i := range y {
-					y[i] += w * float64(l.sequences[s][j].v[kv*l.HeadSize+i])
+					y[i] += w * values[j][kv][i]
 				}
 			}
 			for i := range y {
@@ -286,6 +312,9 @@ func TestAttentionDoesNotDependOnCompany(t *testing.T) {
 		for l.Heads*l.HeadSize > 1600 { // the portable level is slow
 			l = draw(r, lengths)
 		}
+		if seed%2 == 1 {
+			l.narrow(r)
+		}
 		eachLevel(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 6))
 			hidden := l.Heads * l.HeadSize
@@ -358,6 +387,9 @@ func TestAttentionCopiesBeginnings(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 77))
 		l := draw(r, []int{40, 40, 40})
+		if seed%3 == 1 {
+			l.narrow(r)
+		}
 		one, two := 1+r.IntN(30), 0
 		two = one + 1 + r.IntN(38-one)
 		copy(l.sequences[1], l.sequences[0][:one])
@@ -388,7 +420,7 @@ func TestAttentionCopiesBeginnings(t *testing.T) {
 			}
 			got = got[(40-past)*hidden:]
 		}
-		l.Copies = []int32{0, int32(len(l.KeyCache))}
+		l.Copies = []int32{0, int32(len(l.KeyCache) + len(l.KeyCache8))}
 		bad := l.Attention
 		bad.Cumulative = []int32{0}
 		if err := bad.Attend(Threads{}); err == nil {

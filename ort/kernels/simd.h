@@ -11,6 +11,8 @@ typedef struct dm_simd {
   void (*activate)(dm_activation act, size_t n, const float *x, const float *with, float *y);
   void (*prepare)(const dm_attention *a, size_t token, int32_t position, size_t slot, float *q,
                   size_t tokens);
+  void (*widen)(const int8_t *cache, const float *scale, size_t size, size_t width,
+                const size_t *at, int from, int to, float *y);
   void (*attend)(const dm_attention *a, const dm_attention_rows *rows);
   void (*merge)(const dm_attention *a, float *out, float *most, float *sum, const float *next,
                 float next_most, float next_sum);

@@ -11,6 +11,7 @@
 const dm_simd DM_SIMD_TABLE = {
     .activate = activate,
     .prepare = prepare,
+    .widen = widen,
     .attend = attend,
     .merge = merge,
     .finish = finish,
