@@ -126,6 +126,11 @@ func openBundle(dir string, p Progress) (*Bundle, error) {
 	if err := b.merge(c); err != nil {
 		return nil, err
 	}
+	if b.layout.Cache == graph.Int8 {
+		if err := b.checkScales(); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
+		}
+	}
 	if err := b.digest(external, p); err != nil {
 		return nil, err
 	}
@@ -146,13 +151,7 @@ func (b *Bundle) readDecoder(c *modelConfig) (external []string, err error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
 	}
 	b.tolerance = rounding(b.layout, g)
-	external, err = externalPaths(b.Model, g)
-	if err == nil && b.layout.Cache == graph.Int8 {
-		if err = b.checkScales(); err != nil {
-			err = fmt.Errorf("%s: %w", filepath.Base(b.Model), err)
-		}
-	}
-	return external, err
+	return externalPaths(b.Model, g)
 }
 
 // describe sums up the graph in a file.

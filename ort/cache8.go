@@ -34,6 +34,9 @@ func (b *Bundle) checkScales() (err error) {
 		for _, d := range s.Tensor.Dims {
 			n *= int(d)
 		}
+		if all := b.KVHeads * b.HeadSize; n != 1 && n != all {
+			return fmt.Errorf("node %s: the cache's scale %s has %d numbers: want 1, or %d KV heads of size %d", s.Node, s.Tensor.GetName(), n, b.KVHeads, b.HeadSize)
+		}
 		values, err := f.floats(s.Tensor, n)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", s.Node, err)

@@ -224,6 +224,14 @@ func TestDamagedScales(t *testing.T) {
 		{"as k_quant_type says", scale(func(w *onnxpb.TensorProto) { w.Dims = []int64{1, 1, 2, 16} })},
 		{"as k_quant_type says", scale(func(w *onnxpb.TensorProto) { w.Dims = []int64{32} })},
 		{"as k_quant_type says", scale(func(w *onnxpb.TensorProto) { w.Dims = []int64{-1, 2, 1, 16} })},
+		{"has 16 numbers: want 1, or 2 KV heads of size 16", func(m *onnxpb.ModelProto) {
+			scale(func(w *onnxpb.TensorProto) { w.Dims = []int64{2, 1, 8} })(m)
+			for _, v := range m.Graph.Input { // the graph leaves the size of heads open
+				if strings.HasPrefix(v.GetName(), "past") {
+					v.Type.TensorType.Shape.Dim[3].Value = nil
+				}
+			}
+		}},
 		{"k_scale is float16", scale(func(w *onnxpb.TensorProto) { w.DataType = proto.Int32(int32(graph.Float16)) })},
 		{"has 8 bytes, want 128", scale(func(w *onnxpb.TensorProto) { w.RawData = w.RawData[:8] })},
 		{"as v_quant_type says", attribute("v_quant_type", "PER_TENSOR")},
@@ -260,5 +268,19 @@ func TestNarrowNeeds(t *testing.T) {
 	b := openBundleT(t, modelDir("gqa"))
 	if err := b.WriteNarrow(t.TempDir(), b.NewCacheRange()); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestNarrowCacheOnDevices: WebGPU has no kernel for such caches, and says so at once.
+func TestNarrowCacheOnDevices(t *testing.T) {
+	b := openBundleT(t, narrowT(t, modelDir("gqa")))
+	for device, want := range map[string]string{"cpu": "", "cuda:1": "", "webgpu": "caches of 8 bits run on cpu and cuda only"} {
+		d, err := parseDevice(Options{Device: device})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.fits(b); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", device, err, want)
+		}
 	}
 }

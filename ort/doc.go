@@ -8,6 +8,7 @@
 //	Load       rewrites the graph, packs its matrices
 //	           and makes the session                   (model.go, session.go, matrices.go)
 //	NewDecoder makes caches over it                    (decoder.go)
+//	WriteNarrow copies a model, its cache in 8 bits    (cache8.go)
 //
 // # Passes
 //

@@ -100,6 +100,9 @@ func (r *ragging) scalesOf(n *onnxpb.NodeProto) (scales []cacheScale, err error)
 			return nil, fmt.Errorf("%s_scale is %s %v: want float32, one number (PER_TENSOR) or [%d, 1, head size] (PER_CHANNEL), as %s says",
 				name, ElementType(s.tensor.GetDataType()), s.tensor.Dims, kvHeads, s.attribute)
 		}
+		if s.kind == perTensor && r.options.Domain == OwnDomain && r.layout.HeadSize == 0 {
+			return nil, fmt.Errorf("%s_scale is one number, and the graph leaves the size of heads open", name)
+		}
 		scales = append(scales, s)
 	}
 	return scales, nil
@@ -180,6 +183,9 @@ func NarrowCache(m *onnxpb.ModelProto, keys, values [][]float32) error {
 			return fmt.Errorf("node %s: layer %s of %d, %d KV heads", n.GetName(), past[1], len(keys), heads)
 		}
 		for i, scale := range [][]float32{keys[layer], values[layer]} {
+			if len(scale) == 0 || int64(len(scale))%heads != 0 {
+				return fmt.Errorf("node %s: %d scales for %d KV heads", n.GetName(), len(scale), heads)
+			}
 			kind := string("kv"[i])
 			name := fmt.Sprintf("cache.%d.%s_scale", layer, kind)
 			for len(n.Input) <= gqaScale+i {
@@ -196,8 +202,8 @@ func NarrowCache(m *onnxpb.ModelProto, keys, values [][]float32) error {
 		return fmt.Errorf("%d of %d layers have a GroupQueryAttention with their cache", done, l.Layers)
 	}
 	for _, v := range slices.Concat(m.Graph.Input, m.Graph.Output) {
-		if pastName.MatchString(v.GetName()) || presentName.MatchString(v.GetName()) {
-			v.Type.TensorType.ElemType = proto.Int32(int32(Int8))
+		if t := v.GetType().GetTensorType(); t != nil && (pastName.MatchString(v.GetName()) || presentName.MatchString(v.GetName())) {
+			t.ElemType = proto.Int32(int32(Int8))
 		}
 	}
 	return nil

@@ -82,6 +82,16 @@ func TestContracts(t *testing.T) {
 			}
 		}
 	}
+	quantized := func(s signature, typ ElementType) {
+		for _, tensors := range []map[string]Tensor{s.inputs, s.outputs} {
+			for name, v := range tensors {
+				if strings.HasPrefix(name, "p") {
+					v.Type = typ
+					tensors[name] = v
+				}
+			}
+		}
+	}
 	open := func(s signature, name string, shape ...int64) {
 		for _, tensors := range []map[string]Tensor{s.inputs, s.outputs} {
 			if v, ok := tensors[name]; ok {
@@ -139,17 +149,9 @@ func TestContracts(t *testing.T) {
 			return s
 		}, "past_key_values.1.key differs", nil},
 		{"types of one cache differ", func(s signature) signature { half(s, "present.1.value"); return s }, "want one float type", nil},
-		{"a quantized cache", func(s signature) signature {
-			for _, tensors := range []map[string]Tensor{s.inputs, s.outputs} {
-				for name, v := range tensors {
-					if strings.HasPrefix(name, "p") {
-						v.Type = Int8
-						tensors[name] = v
-					}
-				}
-			}
-			return s
-		}, "past_key_values.0.key is int8: a quantized cache is not supported; export it without kv_cache_quant_scheme", nil},
+		{"a cache of 8 bits", func(s signature) signature { quantized(s, Int8); return s }, "gqa", whole},
+		{"a cache of 4 bits", func(s signature) signature { quantized(s, Uint8); return s }, "past_key_values.0.key is uint8: a quantized cache is supported in 8 bits (int8) with GroupQueryAttention only", nil},
+		{"a cache of 8 bits that grows", func(s signature) signature { quantized(s, Int8); s.ops = s.ops[:1]; return s }, "past_key_values.0.key is int8: a quantized cache is supported in 8 bits (int8) with GroupQueryAttention only", nil},
 		{"narrow ids", func(s signature) signature {
 			s.inputs["input_ids"] = Tensor{Type: 6, Shape: []int64{-1, -1}}
 			return s
@@ -183,6 +185,17 @@ func FuzzParse(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(data)
+		// With a cache of 8 bits, too.
+		m, err := Parse(data, "model.onnx")
+		if err != nil {
+			f.Fatal(err)
+		}
+		if NarrowCache(m, [][]float32{make([]float32, 32), make([]float32, 32)}, [][]float32{make([]float32, 32), make([]float32, 32)}) == nil {
+			if data, err = proto.Marshal(m); err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Parse(data, "model.onnx")
@@ -194,6 +207,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		Weigh(m.Graph)
+		_, _ = CacheScales(m)
 		if r, err := NewRagged(m, takeAll()); err == nil {
 			if _, err := proto.Marshal(r.Model); err != nil {
 				t.Error(err)

@@ -6,6 +6,8 @@
 //	Describe      inputs, outputs, operators, files        (graph.go)
 //	ReadLayout    the contract of the KV cache, or why not (contract.go;
 //	              of encoder-decoder models crossed.go)
+//	CacheScales   what a cache of 8 bits is multiplied with;
+//	NarrowCache   makes one of a float cache       (cache8.go)
 //	Weigh         types and number of the parameters       (weigh.go)
 //	NewRagged     ragged passes over a paged cache         (ragged.go;
 //	              of encoder-decoder models ragged_crossed.go)
