@@ -77,7 +77,7 @@ func (d *Decoder) MeasureCache(ctx context.Context, tokens []int32, r *CacheRang
 func (d *Decoder) measureCache(ctx context.Context, tokens []int32, r *CacheRange) error {
 	p, ok := d.caches.(*paged)
 	if !ok || !d.device().onCPU() || d.model.session.ragged.Cache != graph.Float32 {
-		return fmt.Errorf("of a model with a float cache whose passes are ragged, on the CPU only (%s)", d.model.bundle)
+		return fmt.Errorf("only of a model with a float cache whose passes are ragged, on the CPU: %s", d.model.bundle)
 	}
 	slot, err := d.Alloc()
 	if err != nil {
@@ -130,12 +130,23 @@ func scales(r [][]float32) (all [][]float32) {
 	return all
 }
 
+// CanNarrow says why WriteNarrow cannot make dst.
+func (b *Bundle) CanNarrow(dst string) error {
+	if _, err := os.Lstat(dst); err == nil {
+		return fmt.Errorf("%s is there already: name a folder to make", dst)
+	}
+	if b.Contract != graph.GQA || b.layout.Cache == graph.Int8 {
+		return fmt.Errorf("a cache of 8 bits is made of one of a float type in a graph with GroupQueryAttention, and this one is %s with the %s contract", b.layout.Cache, b.Contract)
+	}
+	return nil
+}
+
 // WriteNarrow writes the bundle's folder to dst, a folder that is not there, with a
 // cache of 8 bits in place of one of a float type: scales by KV head and channel,
 // CacheMargin wider than r.
 func (b *Bundle) WriteNarrow(dst string, r *CacheRange) (err error) {
-	if _, err := os.Lstat(dst); err == nil {
-		return fmt.Errorf("%s is there already: name a folder to make", dst)
+	if err := b.CanNarrow(dst); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(dst), "."+filepath.Base(dst)+"-")
 	if err != nil {

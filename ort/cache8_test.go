@@ -76,7 +76,7 @@ func TestNarrowCache(t *testing.T) {
 				}
 				past += max(1, n-2) // some are taken back
 			}
-			playCompany(t, decoderT(t, m), decoderT(t, m), rand.New(rand.NewPCG(8, 8)), 30)
+			playCompany(t, decoderT(t, m), decoderT(t, m), rand.New(rand.NewPCG(8, 8)), 15)
 		})
 	}
 }

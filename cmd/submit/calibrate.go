@@ -91,6 +91,9 @@ func (c *calibration) run(ctx context.Context, cfg configs.Config, model, dst st
 		return err
 	}
 	defer m.close()
+	if err := m.bundle.CanNarrow(dst); err != nil {
+		return fmt.Errorf("calibrate %s: %w", model, err)
+	}
 	decoder, ok := m.pair.Target.(*ort.Decoder)
 	if !ok {
 		return fmt.Errorf("calibrate %s: not a model of ONNX Runtime", model)

@@ -45,7 +45,7 @@ func TestCalibrate(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"is there already": {narrow},
-		"a float cache":    {filepath.Join(dir, "again"), "of a narrow one"},
+		"this one is int8": {filepath.Join(dir, "again"), "of a narrow one"},
 	} {
 		model := "testdata/demo/target"
 		if len(args) > 1 {
