@@ -85,7 +85,7 @@ func TestInspect(t *testing.T) {
 		t.Fatalf("stdout is no JSON: %v\n%s", err, &p.stdout)
 	}
 	if found.Target.Contract != "growing" || found.Draft.Contract != "gqa" || found.Draft.Parameters == 0 ||
-		found.Target.ContextBytes != 2*found.Draft.ContextBytes || !found.Pair.Fits {
+		found.Target.ContextBytes != found.Draft.ContextBytes || !found.Pair.Fits {
 		t.Errorf("got %+v", found)
 	}
 	for _, c := range []struct {
