@@ -1,6 +1,7 @@
 package ort_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/draftmill/draftmill/ort"
@@ -30,5 +31,37 @@ func TestConformanceCPU(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			orttest.Conform(t, orttest.Subject{Dir: "testdata/" + c.name, Tolerance: c.tolerance, Exact: true})
 		})
+	}
+	t.Run("cache of 8 bits", func(t *testing.T) {
+		orttest.Conform(t, orttest.Subject{Dir: narrow(t, "testdata/gqa-float16"), Tolerance: 5e-3, Exact: true})
+	})
+}
+
+// narrow is a model folder like dir with a cache of 8 bits, measured on some tokens.
+func narrow(t *testing.T, dir string) string {
+	t.Helper()
+	b, err := ort.OpenBundle(dir)
+	check(t, err)
+	m, err := ort.Load(b, ort.Options{})
+	check(t, err)
+	d, err := m.NewDecoder(0)
+	check(t, err)
+	tokens := make([]int32, 40)
+	for i := range tokens {
+		tokens[i] = int32(i * 7 % m.Vocab())
+	}
+	r := b.NewCacheRange()
+	check(t, d.MeasureCache(t.Context(), tokens, r))
+	check(t, d.Close())
+	check(t, m.Close())
+	dst := filepath.Join(t.TempDir(), "narrow")
+	check(t, b.WriteNarrow(dst, r))
+	return dst
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -51,6 +51,13 @@ func TestConformanceCUDA(t *testing.T) {
 	}
 }
 
+// TestConformanceCUDANarrow plays it with a cache of 8 bits.
+func TestConformanceCUDANarrow(t *testing.T) {
+	initDevice(t, "cuda")
+	gpus(t)
+	orttest.Conform(t, orttest.Subject{Dir: narrow(t, "testdata/gqa-float16"), Device: ort.Options{Device: "cuda"}, Tolerance: 5e-2})
+}
+
 // TestCUDAPaged: passes are ragged there, with paged attention.
 func TestCUDAPaged(t *testing.T) {
 	initDevice(t, "cuda")
